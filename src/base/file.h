@@ -1,0 +1,39 @@
+// Files: mapped for reading, written atomically.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace tk {
+
+// A read-only mapping of a whole file; pages are loaded when touched.
+class MappedFile {
+ public:
+  // Throws TK0101 (cannot be opened) or TK0102 (not a regular file).
+  static std::shared_ptr<const MappedFile> open(const std::filesystem::path& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  MappedFile() = default;
+  std::filesystem::path path_;
+  const std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+std::string read_file(const std::filesystem::path& path);  // throws TK0101
+
+// Writes beside the target, then renames: readers see the old file or the new one, never a part.
+// Throws TK0103.
+void write_file(const std::filesystem::path& path, std::string_view text);
+
+}  // namespace tk
