@@ -1,0 +1,59 @@
+// Matrix products with weights as they lie in a checkpoint.
+//
+//   y[M, N] = f(x[M, K] @ W^T + bias[N]) + residual[M, N]
+//
+// W is [N, K] (WeightLayout::n_k, nn.Linear) or [K, N] (k_n). Few rows (decode) stream W once, at
+// memory bandwidth; many rows (prefill) run a blocked product. With `glu`, W has N = 2F rows, and
+// y[M, F] = glu(gate, up).
+// x, W, bias, y: any of f32, bf16, f16, each on its own; residual has y's dtype. Sums are f32; with
+// x and W both bf16 and AVX512-BF16, products go through vdpbf16ps (denormals count as zero).
+#pragma once
+
+#include "cpu/kernels/common.h"
+
+namespace tk::kernels {
+
+enum class WeightLayout : std::uint8_t { n_k, k_n };
+
+struct LinearArgs {
+  const void* x = nullptr;
+  const void* w = nullptr;
+  const void* bias = nullptr;      // optional, [N]
+  const void* residual = nullptr;  // optional, [M, N or F]; may be y
+  void* y = nullptr;
+  DType x_dtype = DType::f32, w_dtype = DType::f32, bias_dtype = DType::f32, y_dtype = DType::f32;
+  WeightLayout layout = WeightLayout::n_k;
+  std::int64_t m = 0, n = 0, k = 0;  // n counts the rows of W, 2F with glu
+  std::int64_t x_stride = 0, w_stride = 0, residual_stride = 0, y_stride = 0;  // between rows
+  Activation act = Activation::none;                                           // without glu
+  bool gated = false;
+  Glu glu;
+  void* scratch = nullptr;
+  // Optional: what is streamed from memory next (the next launch's weight); its first lines are
+  // fetched while this launch ends. A hint without effect on results.
+  const void* next_w = nullptr;
+  std::int64_t next_bytes = 0;
+};
+
+// y must not overlap x or W.
+void linear(const LinearArgs& args, int thread, int n_threads);
+std::size_t linear_scratch_bytes(const LinearArgs& args, int n_threads);
+
+// The same per expert: rows [offsets[e], offsets[e+1]) of the sorted pairs use W[e]. Reads each
+// active expert's weights once when it has few rows; experts without rows are not read.
+struct GroupedLinearArgs {
+  LinearArgs linear;  // w, bias: of expert 0; m: pairs in all; w_stride within an expert
+  std::int64_t n_experts = 0;
+  std::int64_t w_expert_stride = 0, bias_expert_stride = 0;
+  const std::int32_t* offsets = nullptr;  // [n_experts + 1], ascending, offsets[E] = m
+  // Optional: row i of the pairs reads x[x_rows[i] / x_rows_divisor] (gather fused into the
+  // product).
+  const std::int32_t* x_rows = nullptr;
+  std::int32_t x_rows_divisor = 1;  // top-k, when x_rows holds pair numbers t * k + j
+};
+
+// residual and next_w of `linear` are not used.
+void grouped_linear(const GroupedLinearArgs& args, int thread, int n_threads);
+std::size_t grouped_linear_scratch_bytes(const GroupedLinearArgs& args, int n_threads);
+
+}  // namespace tk::kernels
