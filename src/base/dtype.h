@@ -11,12 +11,12 @@ namespace tk {
 enum class DType : std::uint8_t { f32, f16, bf16, f64, i64, i32, i16, i8, u8, boolean, c64 };
 constexpr int n_dtypes = 11;
 
-std::size_t size_of(DType dtype);  // bytes per element
-std::string_view name_of(DType dtype);  // "f32", "bf16", "bool", ...
-bool is_float(DType dtype);             // f32, f16, bf16, f64
-bool is_integral(DType dtype);          // including bool
+std::size_t size_of(DType dtype);                     // bytes per element
+std::string_view name_of(DType dtype);                // "f32", "bf16", "bool", ...
+bool is_float(DType dtype);                           // f32, f16, bf16, f64
+bool is_integral(DType dtype);                        // including bool
 bool parse_dtype(std::string_view name, DType* out);  // the names of name_of
-DType promote(DType a, DType b);  // torch.promote_types
+DType promote(DType a, DType b);                      // torch.promote_types
 
 // bf16 and f16 travel as their bits; arithmetic is in f32, rounding to nearest even.
 struct bf16 {

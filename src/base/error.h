@@ -72,9 +72,10 @@ std::string nearest(std::string_view word, const Names& names) {
 
 }  // namespace tk
 
-#define TK_CHECK(condition, ...)                                                               \
-  do {                                                                                         \
-    if (!(condition))                                                                          \
-      throw ::tk::InternalError(__FILE__, __LINE__,                                            \
-                                ::tk::cat("check failed: " #condition " " __VA_OPT__(, ) __VA_ARGS__)); \
+#define TK_CHECK(condition, ...)                                                  \
+  do {                                                                            \
+    if (!(condition))                                                             \
+      throw ::tk::InternalError(                                                  \
+          __FILE__, __LINE__,                                                     \
+          ::tk::cat("check failed: " #condition " " __VA_OPT__(, ) __VA_ARGS__)); \
   } while (0)

@@ -31,7 +31,7 @@ struct Fd {
 std::shared_ptr<const MappedFile> MappedFile::open(const std::filesystem::path& path) {
   Fd file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
   if (file.fd < 0) cannot_open(path);
-  struct stat info {};
+  struct stat info{};
   if (::fstat(file.fd, &info) != 0) cannot_open(path);
   if (!S_ISREG(info.st_mode))
     throw UserError("TK0102", cat(path.string(), " is not a regular file"));

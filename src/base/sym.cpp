@@ -8,11 +8,12 @@
 
 namespace tk {
 
-// kind 's' is a symbol; '/' floordiv, '%' mod, 'm' min, 'M' max.
+// kind 's' is a symbol; '/' floordiv, '%' mod, 'm' min, 'M' max. `nodes` is its printed size.
 struct Sym::Atom {
   char kind;
   std::string name;
   Sym a, b;
+  std::size_t nodes = 1;
 };
 
 namespace {
@@ -22,25 +23,36 @@ using AtomPtr = Sym::AtomPtr;
 using Term = Sym::Term;
 using Terms = Sym::Terms;
 
-std::int64_t floor_div(std::int64_t a, std::int64_t b) {
-  TK_CHECK(b != 0, "division by zero in a symbolic dim");
-  if (b == -1) return -a;
-  std::int64_t q = a / b;
-  return (a % b != 0 && (a < 0) != (b < 0)) ? q - 1 : q;
-}
-std::int64_t floor_mod(std::int64_t a, std::int64_t b) { return a - floor_div(a, b) * b; }
+// A dim of a real model has a handful of terms. Beyond these a hostile file would cost time and
+// memory without bound: products multiply terms, and functions of shared parts double in print.
+constexpr std::size_t max_terms = 4096;
+constexpr std::size_t max_degree = 64;
+constexpr std::size_t max_nodes = 10000;
 
-std::int64_t checked(bool overflow, std::int64_t value) {
-  if (overflow) throw UserError("TK0304", "a symbolic dim overflows 64 bits");
-  return value;
+void check_size(bool fits) {
+  if (!fits) throw UserError("TK0304", "a symbolic dim has too many terms");
+}
+
+[[noreturn]] void overflows() { throw UserError("TK0304", "a symbolic dim overflows 64 bits"); }
+std::int64_t floor_div(std::int64_t a, std::int64_t b) {
+  if (b == 0) throw UserError("TK0304", "division by zero in a symbolic dim");
+  if (b == -1 && a == std::numeric_limits<std::int64_t>::min()) overflows();
+  const std::int64_t q = a / b;
+  return (a % b != 0 && (a < 0) != (b < 0)) ? q - 1 : q;
 }
 std::int64_t add(std::int64_t a, std::int64_t b) {
   std::int64_t r = 0;
-  return checked(__builtin_add_overflow(a, b, &r), r);
+  if (__builtin_add_overflow(a, b, &r)) overflows();
+  return r;
 }
 std::int64_t mul(std::int64_t a, std::int64_t b) {
   std::int64_t r = 0;
-  return checked(__builtin_mul_overflow(a, b, &r), r);
+  if (__builtin_mul_overflow(a, b, &r)) overflows();
+  return r;
+}
+
+std::int64_t floor_mod(std::int64_t a, std::int64_t b) {
+  return b == -1 ? 0 : a - floor_div(a, b) * b;
 }
 
 int compare(const Sym& a, const Sym& b);
@@ -74,13 +86,15 @@ int compare(const Sym& a, const Sym& b) {
     if (ta[i].coefficient != tb[i].coefficient)
       return ta[i].coefficient < tb[i].coefficient ? -1 : 1;
   }
-  const std::int64_t d = (a - b).value();
-  return d < 0 ? -1 : d > 0 ? 1 : 0;
+  const std::int64_t x = a.constant_part();
+  const std::int64_t y = b.constant_part();
+  return x < y ? -1 : x > y ? 1 : 0;
 }
 }  // namespace
 
 Sym Sym::make(Terms terms, std::int64_t constant) {
   Sym s(constant);
+  check_size(terms.size() <= max_terms);
   if (!terms.empty()) s.terms_ = std::make_shared<const Terms>(std::move(terms));
   return s;
 }
@@ -91,7 +105,13 @@ Sym Sym::symbol(std::string_view name) {
 }
 
 Sym Sym::function(char kind, const Sym& a, const Sym& b) {
-  auto atom = std::make_shared<const Atom>(Atom{kind, "", a, b});
+  std::size_t nodes = 1;
+  for (const Sym* s : {&a, &b})
+    if (s->terms_ != nullptr)
+      for (const Term& t : *s->terms_)
+        for (const AtomPtr& part : t.atoms) nodes += part->nodes;
+  check_size(nodes <= max_nodes);
+  auto atom = std::make_shared<const Atom>(Atom{kind, "", a, b, nodes});
   return make({{{atom}, 1}}, 0);
 }
 
@@ -151,17 +171,31 @@ Sym operator*(const Sym& a, const Sym& b) {
     for (Term& t : out) t.coefficient = mul(t.coefficient, k);
     return Sym::make(std::move(out), mul(p.constant_, k));
   }
-  Sym sum = Sym::make(*b.terms_, 0) * a.constant_ + Sym::make(*a.terms_, 0) * b.constant_ +
-            mul(a.constant_, b.constant_);
+  check_size(a.terms_->size() * b.terms_->size() <= max_terms);
+  Terms products;
   for (const Term& x : *a.terms_)
     for (const Term& y : *b.terms_) {
       Term t{x.atoms, mul(x.coefficient, y.coefficient)};
       t.atoms.insert(t.atoms.end(), y.atoms.begin(), y.atoms.end());
+      check_size(t.atoms.size() <= max_degree);
       std::sort(t.atoms.begin(), t.atoms.end(),
                 [](const AtomPtr& p, const AtomPtr& q) { return compare(*p, *q) < 0; });
-      sum = sum + Sym::make({t}, 0);
+      products.push_back(std::move(t));
     }
-  return sum;
+  std::sort(products.begin(), products.end(),
+            [](const Term& p, const Term& q) { return compare(p.atoms, q.atoms) < 0; });
+  Terms merged;
+  for (Term& t : products) {
+    if (!merged.empty() && compare(merged.back().atoms, t.atoms) == 0) {
+      merged.back().coefficient = add(merged.back().coefficient, t.coefficient);
+    } else {
+      if (!merged.empty() && merged.back().coefficient == 0) merged.pop_back();
+      merged.push_back(std::move(t));
+    }
+  }
+  if (!merged.empty() && merged.back().coefficient == 0) merged.pop_back();
+  return Sym::make(std::move(merged), 0) + Sym::make(*b.terms_, 0) * a.constant_ +
+         Sym::make(*a.terms_, 0) * b.constant_ + mul(a.constant_, b.constant_);
 }
 
 Sym operator-(const Sym& a, const Sym& b) { return a + b * Sym(-1); }
@@ -182,10 +216,18 @@ std::int64_t Sym::eval(const SymEnv& env) const {
         const std::int64_t x = atom->a.eval(env);
         const std::int64_t y = atom->b.eval(env);
         switch (atom->kind) {
-          case '/': v = floor_div(x, y); break;
-          case '%': v = floor_mod(x, y); break;
-          case 'm': v = std::min(x, y); break;
-          default: v = std::max(x, y); break;
+          case '/':
+            v = floor_div(x, y);
+            break;
+          case '%':
+            v = floor_mod(x, y);
+            break;
+          case 'm':
+            v = std::min(x, y);
+            break;
+          default:
+            v = std::max(x, y);
+            break;
         }
       }
       product = mul(product, v);
@@ -209,10 +251,18 @@ Sym Sym::subst(const std::map<std::string, Sym, std::less<>>& env) const {
         const Sym x = atom->a.subst(env);
         const Sym y = atom->b.subst(env);
         switch (atom->kind) {
-          case '/': v = floordiv(x, y); break;
-          case '%': v = mod(x, y); break;
-          case 'm': v = min(x, y); break;
-          default: v = max(x, y); break;
+          case '/':
+            v = floordiv(x, y);
+            break;
+          case '%':
+            v = mod(x, y);
+            break;
+          case 'm':
+            v = min(x, y);
+            break;
+          default:
+            v = max(x, y);
+            break;
         }
       }
       product = product * v;
@@ -238,35 +288,48 @@ bool Sym::mentions(std::string_view symbol) const {
   return names.count(symbol) != 0;
 }
 
+namespace {
+// |v| of every 64-bit integer, the smallest too.
+std::uint64_t magnitude(std::int64_t v) {
+  return v < 0 ? std::uint64_t{0} - static_cast<std::uint64_t>(v) : static_cast<std::uint64_t>(v);
+}
+}  // namespace
+
 std::string Sym::str() const {
   if (terms_ == nullptr) return std::to_string(constant_);
   std::string out;
   for (const Term& t : *terms_) {
-    std::int64_t k = t.coefficient;
-    if (!out.empty()) {
-      out += k < 0 ? " - " : " + ";
-      if (k < 0) k = -k;
+    if (out.empty()) {
+      if (t.coefficient < 0) out += "-";
+    } else {
+      out += t.coefficient < 0 ? " - " : " + ";
     }
-    if (k == -1 && out.empty()) {
-      out += "-";
-    } else if (k != 1) {
-      out += cat(k, "*");
-    }
+    if (magnitude(t.coefficient) != 1) out += cat(magnitude(t.coefficient), "*");
     bool first = true;
     for (const AtomPtr& atom : t.atoms) {
       if (!first) out += "*";
       first = false;
       switch (atom->kind) {
-        case 's': out += atom->name; break;
-        case '/': out += cat("floordiv(", atom->a.str(), ", ", atom->b.str(), ")"); break;
-        case '%': out += cat("mod(", atom->a.str(), ", ", atom->b.str(), ")"); break;
-        case 'm': out += cat("min(", atom->a.str(), ", ", atom->b.str(), ")"); break;
-        default: out += cat("max(", atom->a.str(), ", ", atom->b.str(), ")"); break;
+        case 's':
+          out += atom->name;
+          break;
+        case '/':
+          out += cat("floordiv(", atom->a.str(), ", ", atom->b.str(), ")");
+          break;
+        case '%':
+          out += cat("mod(", atom->a.str(), ", ", atom->b.str(), ")");
+          break;
+        case 'm':
+          out += cat("min(", atom->a.str(), ", ", atom->b.str(), ")");
+          break;
+        default:
+          out += cat("max(", atom->a.str(), ", ", atom->b.str(), ")");
+          break;
       }
     }
   }
   if (constant_ > 0) out += cat(" + ", constant_);
-  if (constant_ < 0) out += cat(" - ", -constant_);
+  if (constant_ < 0) out += cat(" - ", magnitude(constant_));
   return out;
 }
 
@@ -274,11 +337,16 @@ namespace {
 
 Sym of_atom(const Atom& atom) {
   switch (atom.kind) {
-    case 's': return Sym::symbol(atom.name);
-    case '/': return floordiv(atom.a, atom.b);
-    case '%': return mod(atom.a, atom.b);
-    case 'm': return min(atom.a, atom.b);
-    default: return max(atom.a, atom.b);
+    case 's':
+      return Sym::symbol(atom.name);
+    case '/':
+      return floordiv(atom.a, atom.b);
+    case '%':
+      return mod(atom.a, atom.b);
+    case 'm':
+      return min(atom.a, atom.b);
+    default:
+      return max(atom.a, atom.b);
   }
 }
 
@@ -296,7 +364,7 @@ std::optional<Sym> exact_div(const Sym& a, const Sym& b) {
   Sym quotient = 0;
   if (a.terms() != nullptr)
     for (const Term& t : *a.terms()) {
-      if (t.coefficient % k != 0) return std::nullopt;
+      if (floor_mod(t.coefficient, k) != 0) return std::nullopt;
       std::vector<AtomPtr> left = t.atoms;
       for (const AtomPtr& atom : divisor) {
         auto it = std::find_if(left.begin(), left.end(),
@@ -304,13 +372,14 @@ std::optional<Sym> exact_div(const Sym& a, const Sym& b) {
         if (it == left.end()) return std::nullopt;
         left.erase(it);
       }
-      Sym product = t.coefficient / k;
+      Sym product = floor_div(t.coefficient, k);
       for (const AtomPtr& atom : left) product = product * of_atom(*atom);
       quotient = quotient + product;
     }
   const Sym rest = a - quotient * b;  // the constant part of a, unless b has one too
   if (rest.is(0)) return quotient;
-  if (b.is_const() && rest.is_const() && rest.value() % k == 0) return quotient + rest.value() / k;
+  if (b.is_const() && rest.is_const() && floor_mod(rest.value(), k) == 0)
+    return quotient + floor_div(rest.value(), k);
   return std::nullopt;
 }
 
@@ -357,8 +426,13 @@ class Parser {
   static constexpr int max_depth = 64;
 
   [[noreturn]] void wrong(std::string_view expected) const {
-    throw UserError("TK0302", cat("'", text_.substr(0, 200), "' is not a symbolic integer: expected ",
-                                  expected, " at position ", at_));
+    throw UserError(
+        "TK0302", cat("'", text_.substr(0, 200), "' is not a symbolic integer: expected ", expected,
+                      " at position ", at_));
+  }
+  static bool is_name(char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+           c == '.';
   }
   void space() {
     while (at_ < text_.size() && text_[at_] == ' ') ++at_;
@@ -376,44 +450,49 @@ class Parser {
   }
   Sym sum(int depth) {
     if (depth > max_depth) wrong("less nesting");
-    Sym s = product(depth);
+    Sym s = product(depth, false);
     for (;;) {
       if (take('+')) {
-        s = s + product(depth);
+        s = s + product(depth, false);
       } else if (take('-')) {
-        s = s - product(depth);
+        s = s + product(depth, true);
       } else {
         return s;
       }
     }
   }
-  Sym product(int depth) {
-    Sym s = unary(depth);
-    while (take('*')) s = s * unary(depth);
+  // The minus sign travels down to the number: the smallest one has no positive counterpart.
+  Sym product(int depth, bool negative) {
+    Sym s = unary(depth, negative);
+    while (take('*')) s = s * unary(depth, false);
     return s;
   }
-  Sym unary(int depth) {
+  Sym unary(int depth, bool negative) {
     if (depth > max_depth) wrong("less nesting");
-    if (take('-')) return Sym(0) - unary(depth + 1);
+    if (take('-')) return unary(depth + 1, !negative);
     if (take('(')) {
       Sym s = sum(depth + 1);
       need(')');
-      return s;
+      return negative ? Sym(0) - s : s;
     }
     space();
     std::size_t end = at_;
-    while (end < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[end])) != 0 ||
-                                  text_[end] == '_' || text_[end] == '.'))
-      ++end;
-    if (end == at_) wrong("a number or a name");
+    while (end < text_.size() && is_name(text_[end])) ++end;
+    if (end == at_ || text_[at_] == '.') wrong("a number or a name");
     const std::string_view word = text_.substr(at_, end - at_);
-    if (std::isdigit(static_cast<unsigned char>(word[0])) != 0) {
+    if (word[0] >= '0' && word[0] <= '9') {
+      const std::string digits = cat(negative ? "-" : "", word);
+      const char* last = digits.data() + digits.size();
       std::int64_t v = 0;
-      auto [p, error] = std::from_chars(word.data(), word.data() + word.size(), v);
-      if (error != std::errc() || p != word.data() + word.size()) wrong("a 64-bit number");
+      auto [p, error] = std::from_chars(digits.data(), last, v);
+      if (error != std::errc() || p != last) wrong("a 64-bit number");
       at_ = end;
       return v;
     }
+    const Sym s = call_or_symbol(word, depth, end);
+    return negative ? Sym(0) - s : s;
+  }
+  Sym call_or_symbol(std::string_view word, int depth, std::size_t end) {
     at_ = end;
     if (word == "floordiv" || word == "mod" || word == "min" || word == "max") {
       need('(');

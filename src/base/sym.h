@@ -27,8 +27,9 @@ class Sym {
   bool is_const() const { return terms_ == nullptr; }
   std::int64_t value() const;  // of a constant; internal error otherwise
   std::optional<std::int64_t> constant() const;
+  std::int64_t constant_part() const { return constant_; }  // 4 of 2*S + 4
   bool is(std::int64_t v) const { return is_const() && constant_ == v; }
-  // Throws TK0303 when a symbol has no value; internal error on division by zero.
+  // Throws TK0303 when a symbol has no value, TK0304 on overflow and on division by zero.
   std::int64_t eval(const SymEnv& env) const;
   Sym subst(const std::map<std::string, Sym, std::less<>>& env) const;
   void collect_symbols(std::set<std::string, std::less<>>* out) const;

@@ -48,11 +48,16 @@ class Random {
     const Sample a = expression(depth - 1);
     const Sample b = expression(depth - 1);
     switch (below(7)) {
-      case 0: return {a.sym + b.sym, a.value + b.value};
-      case 1: return {a.sym - b.sym, a.value - b.value};
-      case 2: return {a.sym * b.sym, a.value * b.value};
-      case 3: return {min(a.sym, b.sym), std::min(a.value, b.value)};
-      case 4: return {max(a.sym, b.sym), std::max(a.value, b.value)};
+      case 0:
+        return {a.sym + b.sym, a.value + b.value};
+      case 1:
+        return {a.sym - b.sym, a.value - b.value};
+      case 2:
+        return {a.sym * b.sym, a.value * b.value};
+      case 3:
+        return {min(a.sym, b.sym), std::min(a.value, b.value)};
+      case 4:
+        return {max(a.sym, b.sym), std::max(a.value, b.value)};
       case 5:
         if (b.value == 0) return a;
         return {floordiv(a.sym, b.sym), python_floordiv(a.value, b.value)};
@@ -182,9 +187,8 @@ TEST(Sym, ASizeWithoutAValueIsAnError) {  // TK0303
 }
 
 TEST(Sym, BadTextIsAnErrorWithThePosition) {  // TK0302
-  for (const char* text :
-       {"", "S +", "floordiv(S)", "floordiv(S, 0)", "mod(S, S - S)", "(S", "S)", "2 S", "3x",
-        "99999999999999999999", "min(S,)", "S $ 2", "--", ".."})
+  for (const char* text : {"", "S +", "floordiv(S)", "floordiv(S, 0)", "mod(S, S - S)", "(S", "S)",
+                           "2 S", "3x", "99999999999999999999", "min(S,)", "S $ 2", "--", ".."})
     EXPECT_EQ(code_of([&] { return Sym::parse(text); }), "TK0302") << text;
   try {
     Sym::parse("S + $");

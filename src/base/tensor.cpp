@@ -30,7 +30,8 @@ void Dims::insert(int i, std::int64_t value) {
   if (rank_ == max_rank)
     throw UserError("TK0301", cat("a tensor of rank ", rank_ + 1, " is not supported"))
         .help(cat("ranks up to ", max_rank, " are"));
-  for (int j = rank_; j > i; --j) v_[static_cast<std::size_t>(j)] = v_[static_cast<std::size_t>(j - 1)];
+  for (int j = rank_; j > i; --j)
+    v_[static_cast<std::size_t>(j)] = v_[static_cast<std::size_t>(j - 1)];
   v_[static_cast<std::size_t>(i)] = value;
   ++rank_;
 }
@@ -43,7 +44,13 @@ void Dims::erase(int i) {
 
 std::int64_t Dims::numel() const {
   std::int64_t n = 1;
-  for (auto d : *this) n *= d;
+  bool overflow = false;
+  for (auto d : *this) overflow |= __builtin_mul_overflow(n, d, &n);
+  // A zero makes any shape small, so it is looked for only when the product went wrong.
+  if (overflow) {
+    if (std::find(begin(), end(), 0) != end()) return 0;
+    throw UserError("TK0304", cat("the size of a tensor ", str(), " overflows 64 bits"));
+  }
   return n;
 }
 
@@ -81,10 +88,14 @@ Tensor Tensor::empty(DType dtype, const Dims& shape) {
   t.dtype = dtype;
   t.shape = shape;
   t.strides = contiguous_strides(shape);
-  std::size_t bytes = (static_cast<std::size_t>(std::max<std::int64_t>(t.bytes(), 1)) + 63) / 64 * 64;
-  void* p = std::aligned_alloc(64, bytes);
+  // Far below where bytes() would overflow, far above any machine's memory.
+  constexpr std::int64_t most_elements = std::int64_t{1} << 50;
+  const bool possible = shape.numel() <= most_elements &&
+                        std::all_of(shape.begin(), shape.end(), [](auto d) { return d >= 0; });
+  const std::int64_t bytes = possible ? (std::max<std::int64_t>(t.bytes(), 1) + 63) / 64 * 64 : 0;
+  void* p = possible ? std::aligned_alloc(64, static_cast<std::size_t>(bytes)) : nullptr;
   if (p == nullptr)
-    throw UserError("TK0500", cat("out of memory: ", bytes, " bytes for a tensor ", shape.str()));
+    throw UserError("TK0500", cat("no memory for a tensor ", shape.str(), " of ", name_of(dtype)));
   t.owner = std::shared_ptr<void>(p, std::free);
   t.data = p;
   return t;
@@ -127,33 +138,63 @@ std::int64_t offset_of(const TensorView& t, std::int64_t i) {
 
 double load(const void* data, DType dtype, std::int64_t i) {
   switch (dtype) {
-    case DType::f32: return static_cast<const float*>(data)[i];
-    case DType::f16: return to_float(static_cast<const f16*>(data)[i]);
-    case DType::bf16: return to_float(static_cast<const bf16*>(data)[i]);
-    case DType::f64: return static_cast<const double*>(data)[i];
-    case DType::i64: return static_cast<double>(static_cast<const std::int64_t*>(data)[i]);
-    case DType::i32: return static_cast<const std::int32_t*>(data)[i];
-    case DType::i16: return static_cast<const std::int16_t*>(data)[i];
-    case DType::i8: return static_cast<const std::int8_t*>(data)[i];
+    case DType::f32:
+      return static_cast<const float*>(data)[i];
+    case DType::f16:
+      return to_float(static_cast<const f16*>(data)[i]);
+    case DType::bf16:
+      return to_float(static_cast<const bf16*>(data)[i]);
+    case DType::f64:
+      return static_cast<const double*>(data)[i];
+    case DType::i64:
+      return static_cast<double>(static_cast<const std::int64_t*>(data)[i]);
+    case DType::i32:
+      return static_cast<const std::int32_t*>(data)[i];
+    case DType::i16:
+      return static_cast<const std::int16_t*>(data)[i];
+    case DType::i8:
+      return static_cast<const std::int8_t*>(data)[i];
     case DType::u8:
-    case DType::boolean: return static_cast<const std::uint8_t*>(data)[i];
-    case DType::c64: return static_cast<const float*>(data)[2 * i];
+    case DType::boolean:
+      return static_cast<const std::uint8_t*>(data)[i];
+    case DType::c64:
+      return static_cast<const float*>(data)[2 * i];
   }
   return 0;
 }
 
 void store(void* data, DType dtype, std::int64_t i, double v) {
   switch (dtype) {
-    case DType::f32: static_cast<float*>(data)[i] = static_cast<float>(v); break;
-    case DType::f16: static_cast<f16*>(data)[i] = to_f16(static_cast<float>(v)); break;
-    case DType::bf16: static_cast<bf16*>(data)[i] = to_bf16(static_cast<float>(v)); break;
-    case DType::f64: static_cast<double*>(data)[i] = v; break;
-    case DType::i64: static_cast<std::int64_t*>(data)[i] = static_cast<std::int64_t>(v); break;
-    case DType::i32: static_cast<std::int32_t*>(data)[i] = static_cast<std::int32_t>(v); break;
-    case DType::i16: static_cast<std::int16_t*>(data)[i] = static_cast<std::int16_t>(v); break;
-    case DType::i8: static_cast<std::int8_t*>(data)[i] = static_cast<std::int8_t>(v); break;
-    case DType::u8: static_cast<std::uint8_t*>(data)[i] = static_cast<std::uint8_t>(v); break;
-    case DType::boolean: static_cast<std::uint8_t*>(data)[i] = v != 0; break;
+    case DType::f32:
+      static_cast<float*>(data)[i] = static_cast<float>(v);
+      break;
+    case DType::f16:
+      static_cast<f16*>(data)[i] = to_f16(static_cast<float>(v));
+      break;
+    case DType::bf16:
+      static_cast<bf16*>(data)[i] = to_bf16(static_cast<float>(v));
+      break;
+    case DType::f64:
+      static_cast<double*>(data)[i] = v;
+      break;
+    case DType::i64:
+      static_cast<std::int64_t*>(data)[i] = static_cast<std::int64_t>(v);
+      break;
+    case DType::i32:
+      static_cast<std::int32_t*>(data)[i] = static_cast<std::int32_t>(v);
+      break;
+    case DType::i16:
+      static_cast<std::int16_t*>(data)[i] = static_cast<std::int16_t>(v);
+      break;
+    case DType::i8:
+      static_cast<std::int8_t*>(data)[i] = static_cast<std::int8_t>(v);
+      break;
+    case DType::u8:
+      static_cast<std::uint8_t*>(data)[i] = static_cast<std::uint8_t>(v);
+      break;
+    case DType::boolean:
+      static_cast<std::uint8_t*>(data)[i] = v != 0;
+      break;
     case DType::c64:
       static_cast<float*>(data)[2 * i] = static_cast<float>(v);
       static_cast<float*>(data)[2 * i + 1] = 0;
@@ -202,7 +243,9 @@ void copy_same(const TensorView& dst, const TensorView& src) {
 
 }  // namespace
 
-double element(const TensorView& t, std::int64_t i) { return load(t.data, t.dtype, offset_of(t, i)); }
+double element(const TensorView& t, std::int64_t i) {
+  return load(t.data, t.dtype, offset_of(t, i));
+}
 void set_element(const TensorView& t, std::int64_t i, double value) {
   store(t.data, t.dtype, offset_of(t, i), value);
 }
@@ -211,10 +254,14 @@ void copy_into(const TensorView& dst, const TensorView& src) {
   TK_CHECK(dst.shape == src.shape, dst.shape.str(), " and ", src.shape.str());
   if (dst.dtype == src.dtype) {
     switch (size_of(dst.dtype)) {
-      case 1: return copy_same<std::uint8_t>(dst, src);
-      case 2: return copy_same<std::uint16_t>(dst, src);
-      case 4: return copy_same<std::uint32_t>(dst, src);
-      default: return copy_same<std::uint64_t>(dst, src);
+      case 1:
+        return copy_same<std::uint8_t>(dst, src);
+      case 2:
+        return copy_same<std::uint16_t>(dst, src);
+      case 4:
+        return copy_same<std::uint32_t>(dst, src);
+      default:
+        return copy_same<std::uint64_t>(dst, src);
     }
   }
   const std::int64_t sd = dst.rank() == 0 ? 1 : dst.strides.back();

@@ -69,7 +69,7 @@ struct Tensor : TensorView {
   static Tensor empty(DType dtype, const Dims& shape);  // 64-byte aligned, not initialised
   static Tensor zeros(DType dtype, const Dims& shape);
   static Tensor scalar(DType dtype, double value);
-  static Tensor of(std::initializer_list<float> values);  // f32, rank 1
+  static Tensor of(std::initializer_list<float> values);    // f32, rank 1
   static Tensor ids(std::span<const std::int64_t> values);  // i64, rank 1
 };
 
@@ -79,7 +79,7 @@ void set_element(const TensorView& t, std::int64_t i, double value);
 
 // dst = src, converting dtypes; same shape; any strides.
 void copy_into(const TensorView& dst, const TensorView& src);
-Tensor contiguous(const TensorView& t);       // always a copy
+Tensor contiguous(const TensorView& t);             // always a copy
 Tensor to_dtype(const TensorView& t, DType dtype);  // a contiguous copy
 
 }  // namespace tk

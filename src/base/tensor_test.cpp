@@ -29,8 +29,8 @@ double decode(std::uint16_t bits, int exponent_bits) {
 // this is all that rounding to nearest even can get wrong.
 template <typename Half>
 void check_format(int exponent_bits, Half (*encode)(float)) {
-  const auto infinity = static_cast<std::uint16_t>(((1 << exponent_bits) - 1)
-                                                   << (15 - exponent_bits));
+  const auto infinity =
+      static_cast<std::uint16_t>(((1 << exponent_bits) - 1) << (15 - exponent_bits));
   for (std::uint32_t u = 0; u < 0x10000; ++u) {
     const auto bits = static_cast<std::uint16_t>(u);
     const float value = to_float(Half{bits});
@@ -81,10 +81,10 @@ TEST(DType, PromotionIsPyTorchs) {
   struct Case {
     DType a, b, result;
   };
-  for (const Case& c : {Case{f32, bf16, f32}, Case{f16, bf16, f32}, Case{bf16, i64, bf16},
-                        Case{boolean, i8, i8}, Case{u8, i8, i16}, Case{u8, i16, i16},
-                        Case{i32, i64, i64}, Case{f64, f16, f64}, Case{c64, f32, c64},
-                        Case{boolean, u8, u8}, Case{boolean, f16, f16}}) {
+  for (const Case& c :
+       {Case{f32, bf16, f32}, Case{f16, bf16, f32}, Case{bf16, i64, bf16}, Case{boolean, i8, i8},
+        Case{u8, i8, i16}, Case{u8, i16, i16}, Case{i32, i64, i64}, Case{f64, f16, f64},
+        Case{c64, f32, c64}, Case{boolean, u8, u8}, Case{boolean, f16, f16}}) {
     EXPECT_EQ(promote(c.a, c.b), c.result) << name_of(c.a) << " " << name_of(c.b);
     EXPECT_EQ(promote(c.b, c.a), c.result) << name_of(c.b) << " " << name_of(c.a);
   }
@@ -130,8 +130,8 @@ TEST(Dims, ASizeBeyond64BitsIsAnErrorNotAWrap) {  // TK0304
 }
 
 TEST(Tensor, TooLargeOrNegativeIsOutOfMemory) {  // TK0500
-  for (const Dims& shape : {Dims{std::int64_t{1} << 60}, Dims{(std::int64_t{1} << 62) + 1},
-                            Dims{-1}, Dims{4, -2}})
+  for (const Dims& shape :
+       {Dims{std::int64_t{1} << 60}, Dims{(std::int64_t{1} << 62) + 1}, Dims{-1}, Dims{4, -2}})
     try {
       Tensor::empty(DType::f32, shape);
       FAIL() << shape.str();
@@ -153,7 +153,9 @@ TEST(Tensor, IsAlignedAndZeroed) {
 // A view of `storage` with permuted, sliced, stepped or expanded axes, at random.
 TensorView random_view(std::mt19937* random, const Dims& shape, Tensor* storage, DType dtype,
                        bool may_expand) {
-  auto pick = [&](int n) { return static_cast<std::int64_t>((*random)() % static_cast<unsigned>(n)); };
+  auto pick = [&](int n) {
+    return static_cast<std::int64_t>((*random)() % static_cast<unsigned>(n));
+  };
   TensorView v;
   v.dtype = dtype;
   v.shape = shape;

@@ -13,7 +13,8 @@ TEST(Team, EveryThreadRunsOncePerJob) {
     Team team(n);
     EXPECT_EQ(team.size(), n);
     std::vector<int> runs(static_cast<std::size_t>(n), 0);  // one slot a thread: no atomics needed
-    for (int job = 0; job < 300; ++job) team.run([&](int t) { ++runs[static_cast<std::size_t>(t)]; });
+    for (int job = 0; job < 300; ++job)
+      team.run([&](int t) { ++runs[static_cast<std::size_t>(t)]; });
     for (const int r : runs) EXPECT_EQ(r, 300);
   }
 }
