@@ -54,23 +54,43 @@ std::string read_file(const std::filesystem::path& path) {
   return std::string(MappedFile::open(path)->text());
 }
 
-void write_file(const std::filesystem::path& path, std::string_view text) {
-  const std::filesystem::path temporary = path.string() + cat(".tmp.", ::getpid());
-  auto failed = [&](const char* what) {
-    const int error = errno;
-    ::unlink(temporary.c_str());
-    throw UserError("TK0103", cat("cannot ", what, " ", path.string(), ": ", std::strerror(error)));
-  };
-  Fd file{::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)};
-  if (file.fd < 0) failed("write");
-  while (!text.empty()) {
-    const ssize_t n = ::write(file.fd, text.data(), text.size());
+AtomicFile::AtomicFile(const std::filesystem::path& path)
+    : path_(path), temporary_(path.string() + cat(".tmp.", ::getpid())) {
+  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd_ < 0) failed("write");
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ < 0) return;  // committed
+  ::close(fd_);
+  ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::failed(const char* what) const {
+  const int error = errno;
+  throw UserError("TK0103", cat("cannot ", what, " ", path_.string(), ": ", std::strerror(error)));
+}
+
+void AtomicFile::write(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) failed("write");
-    text.remove_prefix(static_cast<std::size_t>(n));
+    bytes.remove_prefix(static_cast<std::size_t>(n));
   }
-  if (::fsync(file.fd) != 0) failed("write");
-  if (::rename(temporary.c_str(), path.c_str()) != 0) failed("replace");
+}
+
+void AtomicFile::commit() {
+  if (::fsync(fd_) != 0) failed("write");
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) failed("replace");
+  ::close(fd_);
+  fd_ = -1;
+}
+
+void write_file(const std::filesystem::path& path, std::string_view text) {
+  AtomicFile file(path);
+  file.write(text);
+  file.commit();
 }
 
 }  // namespace tk

@@ -32,8 +32,25 @@ class MappedFile {
 
 std::string read_file(const std::filesystem::path& path);  // throws TK0101
 
-// Writes beside the target, then renames: readers see the old file or the new one, never a part.
-// Throws TK0103.
-void write_file(const std::filesystem::path& path, std::string_view text);
+// A file that appears under its name only when it is whole: written beside the target, then
+// renamed, so that readers see the old file or the new one, never a part. Without commit() nothing
+// is left. Throws TK0103.
+class AtomicFile {
+ public:
+  explicit AtomicFile(const std::filesystem::path& path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(std::string_view bytes);
+  void commit();
+
+ private:
+  [[noreturn]] void failed(const char* what) const;
+  std::filesystem::path path_, temporary_;
+  int fd_ = -1;
+};
+
+void write_file(const std::filesystem::path& path, std::string_view text);  // an AtomicFile at once
 
 }  // namespace tk
