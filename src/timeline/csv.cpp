@@ -1,0 +1,114 @@
+#include "timeline/csv.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "timeline/csv_scan.h"
+#include "timeline/decimal.h"
+#include "timeline/strings.h"
+
+namespace tk {
+
+std::uint64_t skip_bom(const Buffer& file) {
+  return file.size >= 3 && std::memcmp(file.data.get(), "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
+}
+
+bool scan_csv(const Buffer& file, std::uint64_t offset,
+              const std::function<void(const CsvRow&)>& row, std::uint64_t* open_quote) {
+  constexpr std::uint64_t block = 128 << 10;
+  const char* text = file.data.get();
+  CsvScanState state;
+  std::vector<std::uint64_t> ends(block + 64);
+  std::size_t n = 0;  // separators of the row that is not complete yet, then of the block
+  CsvRow current{text, offset, nullptr, 0, true};
+  for (std::uint64_t at = offset; at < file.size;) {
+    const std::uint64_t to = std::min<std::uint64_t>(file.size, at + block);
+    if (ends.size() < n + (to - at)) ends.resize(n + (to - at));
+    const std::size_t before = n;
+    n += csv_separators(text, at, to, state, ends.data() + n);
+    at = to;
+    std::size_t first = 0;  // of the current row
+    for (std::size_t i = before; i < n; ++i) {
+      if (text[ends[i]] != '\n') continue;
+      current.ends = ends.data() + first;
+      current.cells = i + 1 - first;
+      const std::uint64_t length = ends[i] - current.begin;
+      if (length > 1 || (length == 1 && text[current.begin] != '\r')) row(current);
+      current.begin = ends[i] + 1;
+      first = i + 1;
+    }
+    std::copy(ends.begin() + static_cast<std::ptrdiff_t>(first),
+              ends.begin() + static_cast<std::ptrdiff_t>(n), ends.begin());
+    n -= first;
+  }
+  if (state.inside) {
+    if (open_quote) *open_quote = current.begin;
+    return false;
+  }
+  if (current.begin < file.size) {
+    if (ends.size() < n + 1) ends.resize(n + 1);
+    ends[n++] = file.size;
+    current.ends = ends.data();
+    current.cells = n;
+    current.complete = false;
+    row(current);
+  }
+  return true;
+}
+
+std::string_view unquoted(std::string_view cell, std::string& scratch) {
+  while (!cell.empty() && (cell.back() == ' ' || cell.back() == '\t')) cell.remove_suffix(1);
+  while (!cell.empty() && (cell.front() == ' ' || cell.front() == '\t')) cell.remove_prefix(1);
+  if (cell.size() < 2 || cell.front() != '"' || cell.back() != '"') return cell;
+  cell = cell.substr(1, cell.size() - 2);
+  if (cell.find('"') == cell.npos) return cell;
+  scratch.clear();
+  for (std::size_t i = 0; i < cell.size(); ++i) {
+    scratch += cell[i];
+    if (cell[i] == '"' && i + 1 < cell.size() && cell[i + 1] == '"') ++i;
+  }
+  return scratch;
+}
+
+std::size_t line_of(const Buffer& file, std::uint64_t offset) {
+  const char* text = file.data.get();
+  return 1 + static_cast<std::size_t>(
+                 std::count(text, text + std::min<std::uint64_t>(offset, file.size), '\n'));
+}
+
+int CsvTable::column(std::string_view name) const {
+  const auto it = std::find(header.begin(), header.end(), name);
+  return it == header.end() ? -1 : static_cast<int>(it - header.begin());
+}
+
+CsvTable CsvTable::read(const std::filesystem::path& path) {
+  const Buffer file = read_whole(path, std::uint64_t{512} << 20);
+  CsvTable table;
+  std::string scratch;
+  std::uint64_t open = 0;
+  const bool closed = scan_csv(
+      file, skip_bom(file),
+      [&](const CsvRow& row) {
+        if (!table.header.empty() && row.cells != table.header.size()) {
+          ++table.bad_rows;
+          return;
+        }
+        std::vector<std::string> cells(row.cells);
+        for (std::size_t i = 0; i < row.cells; ++i)
+          cells[i] = valid_utf8(trimmed(unquoted(row.cell(i), scratch)));
+        if (table.header.empty())
+          table.header = std::move(cells);
+        else
+          table.rows.push_back(std::move(cells));
+      },
+      &open);
+  if (!closed)
+    throw UserError("TK0904",
+                    cat("a quote opened here is never closed; the file is cut or damaged"))
+        .at(path.string(), static_cast<int>(line_of(file, open)));
+  if (table.header.empty()) throw UserError("TK0904", "the file is empty").at(path.string());
+  return table;
+}
+
+}  // namespace tk

@@ -1,0 +1,140 @@
+#include "timeline/input.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace tk {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+UserError cannot_read(const fs::path& path, const std::string& why) {
+  return UserError("TK0901", cat("cannot read ", path.string(), ": ", why))
+      .help("check the path and the permissions of the file");
+}
+
+class PlainStream : public ByteStream {
+ public:
+  PlainStream(fs::path path, int fd) : path_(std::move(path)), fd_(fd) {}
+  ~PlainStream() override { ::close(fd_); }
+  std::size_t read(char* to, std::size_t n) override {
+    std::size_t got = 0;
+    while (got < n) {
+      const ssize_t r = ::read(fd_, to + got, std::min<std::size_t>(n - got, 1u << 30));
+      if (r == 0) break;
+      if (r < 0) {
+        if (errno == EINTR) continue;
+        throw cannot_read(path_, std::strerror(errno));
+      }
+      got += static_cast<std::size_t>(r);
+    }
+    return got;
+  }
+
+ private:
+  fs::path path_;
+  int fd_;
+};
+
+class GzipStream : public ByteStream {
+ public:
+  GzipStream(fs::path path, int fd) : path_(std::move(path)), file_(gzdopen(fd, "rb")) {
+    if (!file_) {
+      ::close(fd);
+      throw cannot_read(path_, "not enough memory for zlib");
+    }
+    gzbuffer(file_, 256 << 10);
+  }
+  ~GzipStream() override { gzclose_r(file_); }
+  std::size_t read(char* to, std::size_t n) override {
+    std::size_t got = 0;
+    while (got < n) {
+      const int r =
+          gzread(file_, to + got, static_cast<unsigned>(std::min<std::size_t>(n - got, 64 << 20)));
+      int code = Z_OK;
+      const char* what = gzerror(file_, &code);
+      if (r < 0 || (code != Z_OK && code != Z_STREAM_END))
+        throw UserError("TK0902", cat(path_.string(), " is damaged gzip data: ",
+                                      code == Z_BUF_ERROR ? "it ends early" : what))
+            .help("copy the file again, or unpack it with `gzip -t` to see where it breaks");
+      if (r == 0) break;
+      got += static_cast<std::size_t>(r);
+    }
+    return got;
+  }
+
+ private:
+  fs::path path_;
+  gzFile file_;
+};
+
+int open_regular(const fs::path& path, std::uint64_t* size) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) throw cannot_read(path, std::strerror(errno));
+  struct stat st;
+  if (::fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+    ::close(fd);
+    throw cannot_read(path, "it is not a regular file");
+  }
+  *size = static_cast<std::uint64_t>(st.st_size);
+  return fd;
+}
+
+bool starts_with_gzip_magic(int fd) {
+  unsigned char head[2] = {0, 0};
+  const ssize_t n = ::pread(fd, head, 2, 0);
+  return n == 2 && head[0] == 0x1F && head[1] == 0x8B;
+}
+
+}  // namespace
+
+std::unique_ptr<ByteStream> ByteStream::open(const fs::path& path) {
+  std::uint64_t size = 0;
+  const int fd = open_regular(path, &size);
+  if (starts_with_gzip_magic(fd)) return std::make_unique<GzipStream>(path, fd);
+  return std::make_unique<PlainStream>(path, fd);
+}
+
+Buffer read_whole(const fs::path& path, std::uint64_t limit) {
+  std::uint64_t size = 0;
+  int fd = open_regular(path, &size);
+  const bool packed = starts_with_gzip_magic(fd);
+  ::close(fd);
+  auto stream = ByteStream::open(path);
+  std::size_t room = std::min<std::uint64_t>(limit, packed ? size * 4 + 4096 : size + 1) + 1;
+  Buffer buffer{std::make_unique_for_overwrite<char[]>(room + buffer_padding), 0};
+  for (;;) {
+    const std::size_t got = stream->read(buffer.data.get() + buffer.size, room - buffer.size);
+    buffer.size += got;
+    if (buffer.size < room) break;
+    if (buffer.size > limit)
+      throw UserError("TK0903", cat(path.string(), " holds more than ", limit >> 20, " MiB"))
+          .help("collect fewer steps, or split the file");
+    const std::size_t more = std::min<std::uint64_t>(limit + 1, room * 2);
+    auto larger = std::make_unique_for_overwrite<char[]>(more + buffer_padding);
+    std::memcpy(larger.get(), buffer.data.get(), buffer.size);
+    buffer.data = std::move(larger);
+    room = more;
+  }
+  std::memset(buffer.data.get() + buffer.size, 0, buffer_padding);
+  return buffer;
+}
+
+fs::path file_or_gz(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::is_regular_file(path, ignored)) return path;
+  fs::path gz = path;
+  gz += ".gz";
+  if (fs::is_regular_file(gz, ignored)) return gz;
+  return {};
+}
+
+}  // namespace tk

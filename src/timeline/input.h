@@ -1,0 +1,34 @@
+// Profile files as bytes: plain or gzip (told by content, not by name), read as a stream or whole.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+namespace tk {
+
+// Reads on from where it was. Throws TK0901 (cannot be read) and TK0902 (damaged gzip data).
+class ByteStream {
+ public:
+  static std::unique_ptr<ByteStream> open(const std::filesystem::path& path);
+  virtual ~ByteStream() = default;
+  // Fills up to n bytes; fewer only at the end, 0 after it.
+  virtual std::size_t read(char* to, std::size_t n) = 0;
+};
+
+// Bytes with room behind them, so that a vector load may run past the end; not initialised.
+struct Buffer {
+  std::unique_ptr<char[]> data;
+  std::size_t size = 0;
+  std::string_view text() const { return {data.get(), size}; }
+};
+constexpr std::size_t buffer_padding = 64;
+
+// Throws as ByteStream, and TK0903 above `limit` bytes (a gzip bomb, or not what the file says).
+Buffer read_whole(const std::filesystem::path& path, std::uint64_t limit = std::uint64_t{4} << 30);
+
+// The file itself, or the same name with .gz behind; empty if neither is there.
+std::filesystem::path file_or_gz(const std::filesystem::path& path);
+
+}  // namespace tk

@@ -1,0 +1,397 @@
+#include "timeline/kernel_csv.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "timeline/csv.h"
+#include "timeline/decimal.h"
+
+namespace tk {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Other spellings of a column: msprof's op_summary, and older versions.
+struct Alias {
+  std::string_view seen, ours;
+};
+constexpr Alias aliases[] = {
+    {"Op Name", "Name"},
+    {"OP Type", "Type"},
+    {"Op Type", "Type"},
+    {"Task Type", "Accelerator Core"},
+    {"Task Start Time(us)", "Start Time(us)"},
+    {"Task Duration(us)", "Duration(us)"},
+    {"Task Wait Time(us)", "Wait Time(us)"},
+    {"Block Dim", "Block Num"},
+    {"Mix Block Dim", "Mix Block Num"},
+    {"Device ID", "Device_id"},
+    {"Device Id", "Device_id"},
+    {"Step ID", "Step Id"},
+    {"Stream Id", "Stream ID"},
+    {"Task Id", "Task ID"},
+};
+
+// A column that only this metrics group has.
+struct Group {
+  std::string_view column, metrics;
+};
+constexpr Group groups[] = {
+    {"aic_mac_ratio", "PipeUtilization"},
+    {"aiv_vec_ratio", "PipeUtilization"},
+    {"aic_mac_fp16_ratio", "ArithmeticUtilization"},
+    {"aic_l1_read_bw", "Memory"},
+    {"aic_l0a_read_bw", "MemoryL0"},
+    {"aiv_ub_read_bw_vector", "MemoryUB"},
+    {"aic_ub_read_bw_scalar", "MemoryUB"},
+    {"aiv_vec_bankgroup_cflt_ratio", "ResourceConflictRatio"},
+    {"aic_write_cache_hit", "L2Cache"},
+    {"aic_read_main_memory_datas", "MemoryAccess"},
+    {"aiv_read_main_memory_datas", "MemoryAccess"},
+};
+
+enum Field {
+  f_step,
+  f_device,
+  f_task,
+  f_stream,
+  f_name,
+  f_type,
+  f_core,
+  f_start,
+  f_duration,
+  f_wait,
+  f_blocks,
+  f_in_shapes,
+  f_in_types,
+  f_out_shapes,
+  f_module,
+  n_fields
+};
+constexpr std::array<std::string_view, n_fields> field_columns = {
+    "Step Id",   "Device_id",        "Task ID",          "Stream ID",     "Name",
+    "Type",      "Accelerator Core", "Start Time(us)",   "Duration(us)",  "Wait Time(us)",
+    "Block Num", "Input Shapes",     "Input Data Types", "Output Shapes", "Module"};
+
+std::vector<std::string> row_texts(const CsvRow& row) {
+  std::vector<std::string> out(row.cells);
+  std::string scratch;
+  for (std::size_t i = 0; i < row.cells; ++i)
+    out[i] = valid_utf8(trimmed(unquoted(row.cell(i), scratch)));
+  return out;
+}
+
+std::string list_of(const std::vector<std::string>& names) {
+  std::string out;
+  for (const std::string& n : names) out += cat(out.empty() ? "" : ", ", n.substr(0, 60));
+  return out;
+}
+
+// Fills a Timeline row by row.
+class KernelReader {
+ public:
+  KernelReader(const fs::path& path, const KernelCsvOptions& options, Timeline& t)
+      : path_(path), options_(options), t_(t), table_(std::make_shared<KernelTable>()) {}
+
+  void read() {
+    table_->path = path_.string();
+    table_->file = read_whole(path_);
+    std::uint64_t open = 0;
+    const bool closed = scan_csv(
+        table_->file, skip_bom(table_->file), [&](const CsvRow& row) { take(row); }, &open);
+    if (table_->header.empty())
+      throw UserError("TK0905",
+                      table_->file.size == 0 ? "the file is empty" : "the file has no header row")
+          .at(path_.string())
+          .help("collect again; `tokamak profile --check` says how");
+    if (!closed) cut(open, "a quote opened here is never closed");
+    table_->row_begin.push_back(end_);
+    finish();
+  }
+
+ private:
+  [[noreturn]] void bad_header(const KernelHeader& header) {
+    throw UserError("TK0905",
+                    cat("this is no kernel table: column", header.missing.size() > 1 ? "s " : " ",
+                        list_of(header.missing), " missing"))
+        .at(path_.string(), 1)
+        .note(cat("columns found: ", list_of(table_->header).substr(0, 600)))
+        .help(
+            "give a folder of the Ascend PyTorch Profiler or of msprof, or its kernel_details.csv "
+            "or op_summary_*.csv");
+  }
+
+  void cut(std::uint64_t offset, const std::string& why) {
+    const auto line = line_of(table_->file, offset);
+    if (!options_.allow_truncated)
+      throw UserError("TK0906", cat("the file is cut or damaged: ", why))
+          .at(path_.string(), static_cast<int>(line))
+          .help("copy the file again; --allow-truncated reads the rows before it");
+    t_.notes.push_back(cat(path_.filename().string(), ":", line, ": cut: ", why,
+                           "; the rows before it were read (--allow-truncated)"));
+    cut_ = true;
+    end_ = std::max<std::uint64_t>(end_, offset);
+  }
+
+  void header(const CsvRow& row) {
+    table_->header = row_texts(row);
+    const KernelHeader h = kernel_header(table_->header);
+    table_->columns = h.columns;
+    if (!h.missing.empty()) bad_header(h);
+    table_->header_line = std::string(row.text + row.begin, row.ends[row.cells - 1] - row.begin);
+    while (!table_->header_line.empty() && table_->header_line.back() == '\r')
+      table_->header_line.pop_back();
+    at_.fill(-1);
+    for (int f = 0; f < n_fields; ++f) at_[f] = table_->column(field_columns[f]);
+    t_.has_step_column = at_[f_step] >= 0;
+    t_.has_device_column = at_[f_device] >= 0;
+    if (t_.info.metrics.empty()) t_.info.metrics = h.metrics == "none" ? "" : h.metrics;
+    const std::uint64_t header_bytes = row.ends[row.cells - 1] - row.begin + 1;
+    const std::size_t guess = table_->file.size / std::max<std::uint64_t>(header_bytes / 2, 64);
+    t_.kernels.reserve(std::min<std::size_t>(guess, 1 << 22));
+    table_->row_begin.reserve(std::min<std::size_t>(guess, 1 << 22));
+  }
+
+  StringId intern(std::string_view cell) {
+    if (cell.empty()) return 0;
+    const char last = cell.back();
+    if (cell.front() == '"' || last == '"' || last == '\t' || last == ' ' || cell.front() == ' ')
+      cell = trimmed(unquoted(cell, scratch_));
+    if (cell.size() <= 4 && is_missing(cell)) return 0;
+    return t_.strings.add(cell);
+  }
+
+  std::string_view cell(const CsvRow& row, Field f) const {
+    return at_[f] < 0 ? std::string_view() : row.cell(static_cast<std::size_t>(at_[f]));
+  }
+
+  void drop(const CsvRow& row) {
+    ++t_.rows_dropped;
+    if (t_.dropped_lines.size() < 20) t_.dropped_lines.push_back(line_of(table_->file, row.begin));
+  }
+
+  void take(const CsvRow& row) {
+    if (table_->header.empty()) return header(row);
+    if (cut_) return;
+    if (row.cells != table_->header.size()) {
+      if (!row.complete && row.cells < table_->header.size())
+        return cut(row.begin,
+                   cat("the last row has ", row.cells, " of ", table_->header.size(), " cells"));
+      table_->row_begin.push_back(row.begin);
+      end_ = row.ends[row.cells - 1] + 1;
+      ++wrong_length_;
+      return drop(row);
+    }
+    const auto index = static_cast<std::uint32_t>(table_->row_begin.size());
+    table_->row_begin.push_back(row.begin);
+    end_ = row.ends[row.cells - 1] + (row.complete ? 1 : 0);
+    if (!row.complete)
+      t_.notes.push_back(cat(path_.filename().string(),
+                             ": no line end after the last row; its last "
+                             "cell may be cut"));
+    const auto start = decimal_us_to_ns(cell(row, f_start));
+    const auto duration = decimal_us_to_ns(cell(row, f_duration));
+    constexpr Ns far = Ns{1} << 62;  // ends must not overflow
+    if (!start || !duration || *start < 0 || *duration < 0 || *start >= far || *duration >= far) {
+      bool blank = true;  // ",,,,": an empty row, no loss
+      for (std::size_t i = 0; i < row.cells && blank; ++i) blank = trimmed(row.cell(i)).empty();
+      if (blank) return;
+      return drop(row);
+    }
+    Kernel k;
+    k.row = index;
+    k.start = *start;
+    k.duration = *duration;
+    k.name = intern(cell(row, f_name));
+    const StringId type = intern(cell(row, f_type));
+    if (type) t_.has_type = true;
+    k.type = normalize(type, k.name);
+    k.core_text = intern(cell(row, f_core));
+    if (k.core_text != last_core_text_) {
+      last_core_text_ = k.core_text;
+      last_core_ = core_from(t_.text(k.core_text));
+    }
+    k.core = last_core_;
+    if (const auto v = small_int(cell(row, f_stream))) {
+      k.stream = static_cast<std::int32_t>(*v);
+      k.has_task = t_.has_stream = true;
+    }
+    if (const auto v = small_int(cell(row, f_task))) {
+      k.task = *v;
+      k.has_task = true;
+    }
+    if (const auto v = small_int(cell(row, f_device))) k.device = static_cast<std::int32_t>(*v);
+    if (const auto v = small_int(cell(row, f_blocks)); v && *v >= 0)
+      k.blocks = static_cast<std::uint32_t>(*v);
+    if (const auto v = decimal_us_to_ns(cell(row, f_wait)); v && *v >= 0) k.wait_file = *v;
+    k.in_shapes = intern(cell(row, f_in_shapes));
+    k.in_types = intern(cell(row, f_in_types));
+    k.out_shapes = intern(cell(row, f_out_shapes));
+    k.module = intern(cell(row, f_module));
+    if (k.in_shapes) t_.has_shapes = true;
+    const std::string_view step = trimmed(cell(row, f_step));
+    k.step = step_of(t_.has_step_column ? step : "-");
+    t_.kernels.push_back(k);
+  }
+
+  static std::optional<std::int64_t> small_int(std::string_view text) {
+    if (text.empty() || text[0] == 'N') return {};
+    const auto v = decimal_int(text);
+    if (v && (*v < -1 || *v > INT32_MAX)) return {};
+    return v;
+  }
+
+  StringId normalize(StringId type, StringId name) {
+    if (type && t_.text(type) != "0") return type;
+    const auto [it, fresh] = normalized_.try_emplace(name, 0);
+    if (fresh) it->second = t_.strings.add(normalized_name({}, t_.text(name)));
+    return it->second;
+  }
+
+  std::int32_t step_of(std::string_view text) {
+    if (is_missing(text) && text != "-") return -1;
+    if (text == last_step_text_) return last_step_;
+    const auto [it, fresh] =
+        step_index_.try_emplace(std::string(text), static_cast<std::int32_t>(t_.steps.size()));
+    if (fresh) t_.steps.push_back(std::string(text));
+    last_step_text_ = it->first;
+    return last_step_ = it->second;
+  }
+
+  // Steps in the order of their numbers, times from the first start, kernels by time.
+  void finish() {
+    t_.rows_in_file = table_->row_begin.size() - 1;
+    const auto name = path_.filename().string();
+    if (t_.kernels.empty())
+      throw UserError("TK0907", t_.rows_dropped
+                                    ? cat("none of the ", t_.rows_dropped, " rows can be read")
+                                    : std::string("the table has a header and no rows"))
+          .at(path_.string())
+          .help("nothing was collected: see `tokamak profile --check`, item PF-43");
+    if (t_.rows_dropped * 100 > t_.rows_in_file) {
+      const bool length = wrong_length_ * 2 > t_.rows_dropped;
+      throw UserError(
+          "TK0907",
+          cat(t_.rows_dropped, " of ", t_.rows_in_file, " rows cannot be read, more than 1 %: ",
+              length ? cat("another number of cells than the ", table_->header.size(), " columns")
+                     : std::string("no valid Start Time or Duration")))
+          .at(path_.string(), static_cast<int>(t_.dropped_lines.front()))
+          .help("the file is damaged, edited or mixed from several; take the profiler's own");
+    }
+    if (t_.rows_dropped)
+      t_.notes.push_back(cat(name, ": ", t_.rows_dropped, " of ", t_.rows_in_file,
+                             " rows dropped (first at line ", t_.dropped_lines.front(),
+                             "): ", "no valid time, or another number of cells"));
+    if (!t_.has_step_column)
+      t_.notes.push_back(cat(name, " has no Step Id column: all rows are one step"));
+    sort_steps();
+    Ns first = t_.kernels.front().start, last = 0;
+    for (const Kernel& k : t_.kernels) first = std::min(first, k.start);
+    t_.base_ns = first;
+    bool sorted = true;
+    for (Kernel& k : t_.kernels) {
+      k.start -= first;
+      sorted = sorted && k.start >= last;
+      last = k.start;
+    }
+    if (!sorted)
+      std::stable_sort(t_.kernels.begin(), t_.kernels.end(), [](const Kernel& a, const Kernel& b) {
+        return a.start != b.start ? a.start < b.start : a.row < b.row;
+      });
+    if (t_.strings.repaired())
+      t_.notes.push_back(
+          cat(name, ": ", t_.strings.repaired(), " texts are no UTF-8; the bytes were replaced"));
+    t_.table = table_;
+  }
+
+  void sort_steps() {
+    const std::size_t n = t_.steps.size();
+    std::vector<std::int32_t> order(n), rank(n);
+    for (std::size_t i = 0; i < n; ++i) order[i] = static_cast<std::int32_t>(i);
+    std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+      const auto x = decimal_int(t_.steps[static_cast<std::size_t>(a)]);
+      const auto y = decimal_int(t_.steps[static_cast<std::size_t>(b)]);
+      if (x && y) return *x < *y;
+      if (x || y) return x.has_value();
+      return t_.steps[static_cast<std::size_t>(a)] < t_.steps[static_cast<std::size_t>(b)];
+    });
+    std::vector<std::string> names(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      rank[static_cast<std::size_t>(order[i])] = static_cast<std::int32_t>(i);
+      names[i] = t_.steps[static_cast<std::size_t>(order[i])];
+    }
+    t_.steps = std::move(names);
+    for (Kernel& k : t_.kernels)
+      if (k.step >= 0) k.step = rank[static_cast<std::size_t>(k.step)];
+  }
+
+  fs::path path_;
+  KernelCsvOptions options_;
+  Timeline& t_;
+  std::shared_ptr<KernelTable> table_;
+  std::array<int, n_fields> at_{};
+  std::unordered_map<StringId, StringId> normalized_;
+  std::unordered_map<std::string, std::int32_t> step_index_;
+  std::string_view last_step_text_;
+  std::int32_t last_step_ = -1;
+  StringId last_core_text_ = 0;
+  Core last_core_ = Core::unknown;
+  std::string scratch_;
+  std::uint64_t end_ = 0;
+  std::size_t wrong_length_ = 0;
+  bool cut_ = false;
+};
+
+}  // namespace
+
+KernelHeader kernel_header(const std::vector<std::string>& names) {
+  KernelHeader h;
+  bool renamed = false;
+  for (const std::string& name : names) {
+    std::string ours = name;
+    for (const Alias& a : aliases)
+      if (name == a.seen) {
+        ours = a.ours;
+        renamed = renamed || name == "Op Name" || name == "OP Type" || name == "Task Type";
+      }
+    h.columns.push_back(ours);
+  }
+  // A file that has both spellings keeps the first; the second becomes a column of its own.
+  for (std::size_t i = 0; i < h.columns.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      if (h.columns[i] == h.columns[j]) h.columns[i] = cat(names[i], " (", i + 1, ")");
+  auto has = [&](std::string_view c) {
+    return std::find(h.columns.begin(), h.columns.end(), c) != h.columns.end();
+  };
+  for (std::string_view need : {"Name", "Start Time(us)", "Duration(us)"})
+    if (!has(need)) h.missing.emplace_back(need);
+  h.level0 = !has("Stream ID");
+  if (h.missing.empty()) h.kind = renamed ? "op_summary" : "kernel_details";
+  h.metrics = "none";
+  for (const Group& g : groups)
+    for (const std::string& c : h.columns)
+      if (c.starts_with(g.column) && h.metrics == "none") h.metrics = g.metrics;
+  return h;
+}
+
+std::vector<std::string> csv_header(const fs::path& path) {
+  auto stream = ByteStream::open(path);
+  Buffer head{std::make_unique_for_overwrite<char[]>((64 << 10) + buffer_padding), 0};
+  head.size = stream->read(head.data.get(), 64 << 10);
+  std::memset(head.data.get() + head.size, 0, buffer_padding);
+  std::vector<std::string> names;
+  scan_csv(head, skip_bom(head), [&](const CsvRow& row) {
+    if (names.empty()) names = row_texts(row);
+  });
+  return names;
+}
+
+void read_kernel_csv(const fs::path& path, const KernelCsvOptions& options, Timeline& timeline) {
+  KernelReader(path, options, timeline).read();
+}
+
+}  // namespace tk

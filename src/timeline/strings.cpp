@@ -1,0 +1,112 @@
+#include "timeline/strings.h"
+
+#include <simdjson.h>
+
+#include <cstring>
+
+#include "base/error.h"
+
+namespace tk {
+
+namespace {
+
+// Multiply and fold, eight bytes a step. Not against malice: an attacker gains a slow run.
+std::uint64_t hash_of(std::string_view text) {
+  constexpr std::uint64_t prime = 0x9E3779B97F4A7C15ull;
+  std::uint64_t h = text.size() * prime;
+  const char* p = text.data();
+  std::size_t n = text.size();
+  auto fold = [&](std::uint64_t word) {
+    h = (h ^ word) * prime;
+    h ^= h >> 29;
+  };
+  for (; n >= 8; p += 8, n -= 8) {
+    std::uint64_t word;
+    std::memcpy(&word, p, 8);
+    fold(word);
+  }
+  std::uint64_t word = 0;
+  if (n) std::memcpy(&word, p, n);
+  fold(word);
+  h ^= h >> 32;
+  return h | 1;
+}
+
+}  // namespace
+
+bool is_utf8(std::string_view text) { return simdjson::validate_utf8(text.data(), text.size()); }
+
+std::string valid_utf8(std::string_view text) {
+  std::string out;
+  out.reserve(text.size() + 8);
+  for (std::size_t i = 0; i < text.size();) {
+    const auto lead = static_cast<unsigned char>(text[i]);
+    const std::size_t n = lead < 0x80 ? 1 : lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    if (n && i + n <= text.size() && is_utf8(text.substr(i, n))) {
+      out.append(text, i, n);
+      i += n;
+    } else {
+      out += "\xEF\xBF\xBD";
+      ++i;
+    }
+  }
+  return out;
+}
+
+StringPool::StringPool() : slots_(1024), texts_(1) {}
+
+std::string_view StringPool::store(std::string_view text) {
+  if (text.size() > block_left_) {
+    const std::size_t size = std::max<std::size_t>(text.size(), 64 << 10);
+    blocks_.push_back(std::make_unique<char[]>(size));
+    block_at_ = blocks_.back().get();
+    block_left_ = size;
+  }
+  std::memcpy(block_at_, text.data(), text.size());
+  std::string_view kept(block_at_, text.size());
+  block_at_ += text.size();
+  block_left_ -= text.size();
+  return kept;
+}
+
+void StringPool::grow() {
+  std::vector<Slot> old(slots_.size() * 2);
+  old.swap(slots_);
+  const std::size_t mask = slots_.size() - 1;
+  for (const Slot& slot : old) {
+    if (!slot.id) continue;
+    std::size_t at = slot.hash & mask;
+    while (slots_[at].id) at = (at + 1) & mask;
+    slots_[at] = slot;
+  }
+}
+
+StringId StringPool::find(std::string_view text) const {
+  if (text.empty()) return 0;
+  const std::uint64_t hash = hash_of(text);
+  const std::size_t mask = slots_.size() - 1;
+  for (std::size_t at = hash & mask; slots_[at].id; at = (at + 1) & mask)
+    if (slots_[at].hash == hash && texts_[slots_[at].id] == text) return slots_[at].id;
+  return 0;
+}
+
+StringId StringPool::add(std::string_view text) {
+  if (text.empty()) return 0;
+  const std::uint64_t hash = hash_of(text);
+  const std::size_t mask = slots_.size() - 1;
+  std::size_t at = hash & mask;
+  for (; slots_[at].id; at = (at + 1) & mask)
+    if (slots_[at].hash == hash && texts_[slots_[at].id] == text) return slots_[at].id;
+  if (!is_utf8(text)) {
+    ++repaired_;
+    return add(valid_utf8(text));
+  }
+  const auto id = static_cast<StringId>(texts_.size());
+  TK_CHECK(texts_.size() < 0xFFFFFFFFu);
+  texts_.push_back(store(text));
+  slots_[at] = {hash, id};
+  if (texts_.size() * 2 > slots_.size()) grow();
+  return id;
+}
+
+}  // namespace tk
