@@ -1,0 +1,94 @@
+#include "cpu/engine.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace tk {
+
+Engine::Engine(Plan plan, std::vector<Tensor> states, Team* team,
+               std::shared_ptr<EngineMemory> memory, EngineOptions options)
+    : plan_(std::move(plan)),
+      states_(states.begin(), states.end()),
+      kept_states_(std::move(states)),
+      team_(team),
+      memory_(std::move(memory)),
+      options_(options),
+      replay_(team) {}
+
+Bound& Engine::bound(const SymEnv& env) {
+  const auto it =
+      std::find_if(bound_.begin(), bound_.end(), [&](const Bound& b) { return b.plan.env == env; });
+  if (it != bound_.end()) {
+    bound_.splice(bound_.begin(), bound_, it);
+  } else {
+    Bound b;
+    b.plan = bind_plan(plan_, env, states_);
+    bound_.push_front(std::move(b));
+    if (bound_.size() > options_.max_bound) bound_.pop_back();
+  }
+  make_ready(&bound_.front());
+  return bound_.front();
+}
+
+void Engine::make_ready(Bound* b) {
+  std::byte* arena = memory_->arena.reserve(b->plan.arena_bytes);
+  if (b->arena_generation != memory_->arena.generation()) {
+    place(&b->plan, arena);
+    b->list = {};
+    prepare(b->plan, team_->size(), options_.prepare, &b->list);
+    b->arena_generation = memory_->arena.generation();
+    b->scratch_generation = 0;
+  }
+  std::byte* scratch = memory_->scratch.reserve(b->list.scratch_bytes);
+  if (b->scratch_generation != memory_->scratch.generation()) {
+    b->list.set_scratch(scratch);
+    b->scratch_generation = memory_->scratch.generation();
+  }
+}
+
+std::vector<Tensor> Engine::run(const std::vector<Tensor>& inputs) {
+  std::vector<Dims> shapes;
+  for (const Tensor& t : inputs) shapes.push_back(t.shape);
+  SymEnv env = infer_sizes(plan_.graph, shapes);
+  // Sizes that only states have, such as the number of blocks.
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    const Type& type = plan_.graph.states()[i]->type;
+    for (int d = 0; d < type.rank() && d < states_[i].rank(); ++d) {
+      const std::string name = type.dim(d).str();
+      if (!type.dim(d).is_const() && type.dim(d) == Sym::symbol(name))
+        env.emplace(name, states_[i].shape[d]);
+    }
+  }
+  Bound& b = bound(env);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const TensorView& to = b.plan.input(static_cast<int>(i));
+    if (to.dtype != inputs[i].dtype)
+      throw UserError("TK0502", cat("input '", plan_.graph.inputs()[i]->name, "' is ",
+                                    name_of(to.dtype), ", got ", name_of(inputs[i].dtype)));
+    copy_into(to, inputs[i]);
+  }
+  run(b);
+  std::vector<Tensor> outputs;
+  for (std::size_t i = 0; i < plan_.outputs.size(); ++i)
+    outputs.push_back(contiguous(b.plan.output(static_cast<int>(i))));
+  return outputs;
+}
+
+std::vector<KernelUse> kernel_use(const Bound& bound) {
+  std::map<std::pair<std::string, std::string>, KernelUse> rows;
+  for (const Launch& l : bound.list.launches) {
+    KernelUse& u = rows[{std::string(l.node->op->name), l.kernel}];
+    u.op = l.node->op->name;
+    u.kernel = l.kernel;
+    ++u.launches;
+    u.bytes += l.bytes;
+  }
+  std::vector<KernelUse> out;
+  for (auto& [key, row] : rows) out.push_back(std::move(row));
+  std::stable_sort(out.begin(), out.end(),
+                   [](const KernelUse& a, const KernelUse& b) { return a.bytes > b.bytes; });
+  return out;
+}
+
+}  // namespace tk
