@@ -1,0 +1,311 @@
+#include "graph/rewrite.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/error.h"
+
+namespace tk {
+
+std::string class_of_module(std::string_view module) {
+  std::string key;
+  for (std::size_t i = 0; i < module.size();) {
+    const std::size_t end = std::min(module.find('.', i), module.size());
+    const std::string_view part = module.substr(i, end - i);
+    const bool number =
+        !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
+    key += number ? std::string_view("*") : part;
+    if (end < module.size()) key += '.';
+    i = end + 1;
+  }
+  return key;
+}
+
+std::vector<Node*> nodes_in_order(const Graph& graph) {
+  std::vector<Node*> list;
+  list.reserve(graph.n_nodes());
+  for (Node* n : nodes(graph)) list.push_back(n);
+  return list;
+}
+
+Site site_at(std::string_view move, const Node& root, std::span<Node* const> matched,
+             const std::vector<Node*>& order) {
+  auto position = [&](const Node* n) {
+    const auto it = std::lower_bound(order.begin(), order.end(), n->order,
+                                     [](const Node* a, std::int64_t o) { return a->order < o; });
+    TK_CHECK(it != order.end() && *it == n, "node of another graph");
+    return static_cast<std::int64_t>(it - order.begin());
+  };
+  Site site;
+  site.move = move;
+  site.nodes.push_back(position(&root));
+  for (const Node* n : matched)
+    if (n != &root) site.nodes.push_back(position(n));
+  if (root.loc != nullptr) {
+    site.module = root.loc->module;
+    if (!root.loc->file.empty()) site.place = cat(root.loc->file, ":", root.loc->line);
+  }
+  site.class_key = cat(move, " ", class_of_module(site.module));
+  return site;
+}
+
+bool hoist_before(Graph& graph, std::span<Value* const> values, Node* before,
+                  std::span<Node* const> not_moved) {
+  std::vector<Node*> open;
+  std::unordered_set<Node*> seen;
+  auto visit = [&](Value* v) {
+    if (v != nullptr && v->node != nullptr && v->node->order >= before->order &&
+        seen.insert(v->node).second)
+      open.push_back(v->node);
+  };
+  for (Value* v : values) visit(v);
+  std::vector<Node*> moved;
+  while (!open.empty()) {
+    Node* n = open.back();
+    open.pop_back();
+    if (n == before || std::find(not_moved.begin(), not_moved.end(), n) != not_moved.end())
+      return false;
+    moved.push_back(n);
+    for (Value* v : n->inputs) visit(v);
+  }
+  std::sort(moved.begin(), moved.end(),
+            [](const Node* a, const Node* b) { return a->order < b->order; });
+  for (Node* n : moved) graph.move_before(n, before);
+  return true;
+}
+
+std::vector<const Node*> erase_unused(Graph& graph, std::vector<Node*> list) {
+  std::vector<const Node*> erased;
+  std::sort(list.begin(), list.end(),
+            [](const Node* a, const Node* b) { return a->order > b->order; });
+  for (Node* n : list)
+    if (std::all_of(n->outputs.begin(), n->outputs.end(),
+                    [](const auto& v) { return v->uses.empty(); })) {
+      erased.push_back(n);
+      graph.erase(n);
+    }
+  return erased;
+}
+
+void judge_limits(const Node& node, Target target, Verdict* verdict) {
+  for (const Limit& limit : node.op->limits) {
+    const std::string reason = limit.violated(node.args());
+    if (reason.empty()) continue;
+    const std::string text = cat(limit.id, ": ", reason, " (", limit.text, ")");
+    if (target == Target::cpu) {
+      verdict->notes.push_back(cat("on an NPU not adaptable: ", text));
+    } else if (verdict->ok()) {
+      verdict->kind = VerdictKind::not_adaptable;
+      verdict->constraint = limit.id;
+      verdict->reason = text;
+    } else {
+      verdict->notes.push_back(text);
+    }
+  }
+}
+
+namespace {
+
+std::string describe(const Value* v) {
+  if (v->node == nullptr) return cat("'", v->name, "'");
+  std::string s = cat("the ", v->node->op->name, " of type ", v->type.str());
+  if (v->node->loc != nullptr && !v->node->loc->file.empty())
+    s += cat(" (", v->node->loc->file, ":", v->node->loc->line, ")");
+  return s;
+}
+
+std::string describe(const Use& use) {
+  if (use.node == nullptr) return "the graph's output";
+  std::string s(use.node->op->name);
+  if (use.node->loc != nullptr) {
+    if (!use.node->loc->module.empty()) s += cat(" in ", use.node->loc->module);
+    if (!use.node->loc->file.empty())
+      s += cat(" (", use.node->loc->file, ":", use.node->loc->line, ")");
+  }
+  return s;
+}
+
+Verdict no(std::string constraint, std::string reason) {
+  return {VerdictKind::not_adaptable, std::move(reason), std::move(constraint), {}};
+}
+
+// Where the new nodes go: before the first outside use of a root, at the last root at the latest.
+Node* place_of(const Match& match) {
+  const std::unordered_set<const Node*> inside(match.nodes.begin(), match.nodes.end());
+  Node* place = nullptr;
+  for (const Value* root : match.roots)
+    if (place == nullptr || root->node->order > place->order) place = root->node;
+  for (const Value* root : match.roots)
+    for (const Use& use : root->uses)
+      if (use.node != nullptr && inside.count(use.node) == 0 && use.node->order < place->order)
+        place = use.node;
+  return place;
+}
+
+// Matches at the value and rewrites there. On "no" the graph is as before, but for nodes moved up.
+bool rewrite_at(const Rewrite& rewrite, Graph& graph, Value* value, Verdict* verdict,
+                std::vector<Node*>* matched, std::vector<Node*>* built,
+                std::unordered_set<const Node*>* erased, Target target) {
+  Match match;
+  if (!match_pattern({rewrite.roots, rewrite.guards}, value, &match, nullptr)) return false;
+  for (Node* n : match.nodes)  // not those that an earlier site has built
+    if (erased->count(n) == 0) matched->push_back(n);
+  for (const Value* root : match.roots) TK_CHECK(root->node != nullptr, rewrite.name);
+
+  if (const Escape e = find_escape(rewrite.roots, match); e.value != nullptr) {
+    *verdict = no("fuse.escape", cat(describe(e.value), " is also used outside the pattern, by ",
+                                     describe(e.use)));
+    return true;
+  }
+  Node* place = place_of(match);
+  std::vector<Value*> leaves;
+  const std::unordered_set<const Node*> inside(match.nodes.begin(), match.nodes.end());
+  for (const Node* n : match.nodes)
+    for (Value* v : n->inputs)
+      if (v != nullptr && inside.count(v->node) == 0) leaves.push_back(v);
+  std::vector<Node*> root_nodes;
+  for (const Value* root : match.roots) root_nodes.push_back(root->node);
+  if (!hoist_before(graph, leaves, place, root_nodes)) {
+    *verdict = no("fuse.cycle", "an input of the fused operator depends on its result");
+    return true;
+  }
+
+  // Nodes that the builder makes are those between `mark` and `place`.
+  Node* mark = place->prev;
+  Build build(match, Builder{graph, place, value->node->loc});
+  std::vector<Value*> results;
+  try {
+    results = rewrite.builder(build);
+  } catch (const UserError& e) {  // the operator refuses these types: a reason, not an end
+    *verdict = no("fuse.types", e.message());
+  }
+  for (Node* n = mark != nullptr ? mark->next : graph.first(); n != place; n = n->next)
+    built->push_back(n);
+  if (verdict->ok()) {
+    TK_CHECK(results.size() == match.roots.size(), rewrite.name, ": one value per root");
+    for (std::size_t i = 0; i < results.size() && verdict->ok(); ++i) {
+      if (results[i] == nullptr) {
+        *verdict = no("fuse.form", "this form has no fused operator");
+      } else if (!(results[i]->type == match.roots[i]->type)) {
+        *verdict = no("fuse.type", cat("the fused operator gives ", results[i]->type.str(),
+                                       " where ", match.roots[i]->type.str(), " is needed"));
+      }
+    }
+  }
+  if (verdict->ok())
+    for (const Node* n : *built) judge_limits(*n, target, verdict);
+  if (!verdict->ok()) {
+    erase_unused(graph, *built);
+    built->clear();
+    return true;
+  }
+  for (std::size_t i = 0; i < results.size(); ++i) graph.replace_uses(match.roots[i], results[i]);
+  std::vector<Node*> dead = match.nodes;
+  dead.insert(dead.end(), built->begin(), built->end());  // unused parts of what was built
+  for (const Node* n : erase_unused(graph, dead)) erased->insert(n);
+  return true;
+}
+
+bool may_be_root(const Rewrite& rewrite, const Node& n) {
+  const Pat& root = rewrite.roots[0];
+  if (root->kind == PatNode::Kind::result) return n.op->name == root->call->op;
+  return std::any_of(root->choices.begin(), root->choices.end(), [&](const Pat& p) {
+    return p->kind != PatNode::Kind::result || n.op->name == p->call->op;
+  });
+}
+
+// Tries every node that was there at the start, in order.
+template <typename Visit>
+void each_site(const Rewrite& rewrite, Graph& graph, const std::vector<Node*>& order, Target target,
+               const Visit& visit) {
+  std::unordered_set<const Node*> erased;
+  for (Node* n : order) {
+    if (erased.count(n) != 0 || !may_be_root(rewrite, *n)) continue;
+    for (std::size_t i = 0; i < n->outputs.size(); ++i) {
+      Verdict verdict;
+      std::vector<Node*> matched;
+      std::vector<Node*> built;
+      if (!rewrite_at(rewrite, graph, n->out(static_cast<int>(i)), &verdict, &matched, &built,
+                      &erased, target))
+        continue;
+      visit(n, matched, std::move(verdict));
+      break;
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Site> find_sites(const Rewrite& rewrite, const Graph& graph, Target target) {
+  std::unordered_map<const Value*, Value*> map;
+  Graph copy = graph.clone(&map);
+  const std::vector<Node*> order = nodes_in_order(copy);
+  std::unordered_map<const Node*, std::int64_t> position;
+  for (std::size_t i = 0; i < order.size(); ++i) position[order[i]] = static_cast<std::int64_t>(i);
+  const std::vector<Node*> originals = nodes_in_order(graph);
+  std::vector<Site> sites;
+  each_site(rewrite, copy, order, target,
+            [&](const Node* root, const std::vector<Node*>& matched, Verdict verdict) {
+              std::vector<Node*> here;
+              for (const Node* m : matched)
+                if (const auto it = position.find(m); it != position.end())
+                  here.push_back(originals[static_cast<std::size_t>(it->second)]);
+              Site site =
+                  site_at(rewrite.name, *originals[static_cast<std::size_t>(position.at(root))],
+                          here, originals);
+              site.verdict = std::move(verdict);
+              sites.push_back(std::move(site));
+            });
+  return sites;
+}
+
+std::size_t apply_sites(const Rewrite& rewrite, Graph& graph, std::span<const Site> sites) {
+  const std::vector<Node*> order = nodes_in_order(graph);
+  std::vector<Node*> roots;
+  for (const Site& s : sites) {
+    TK_CHECK(s.nodes.at(0) >= 0 && s.nodes[0] < static_cast<std::int64_t>(order.size()),
+             "site of another graph");
+    roots.push_back(order[static_cast<std::size_t>(s.nodes[0])]);
+  }
+  std::size_t applied = 0;
+  each_site(rewrite, graph, roots, Target::cpu,
+            [&](const Node*, const std::vector<Node*>&, const Verdict& verdict) {
+              applied += verdict.ok() ? 1 : 0;
+            });
+  return applied;
+}
+
+std::size_t apply_everywhere(const Rewrite& rewrite, Graph& graph, Target target) {
+  std::size_t total = 0;
+  const std::size_t limit = graph.n_nodes() + 16;
+  for (;;) {
+    std::size_t applied = 0;
+    each_site(rewrite, graph, nodes_in_order(graph), target,
+              [&](const Node*, const std::vector<Node*>&, const Verdict& verdict) {
+                applied += verdict.ok() ? 1 : 0;
+              });
+    if (applied == 0) return total;
+    total += applied;
+    TK_CHECK(total <= limit, "rewrite ", rewrite.name, " does not come to an end");
+  }
+}
+
+std::string why_not(const Rewrite& rewrite, const Graph& graph) {
+  const std::vector<Site> sites = find_sites(rewrite, graph, Target::cpu);
+  for (const Site& s : sites)
+    if (s.verdict.ok()) return "";
+  if (!sites.empty()) return sites[0].verdict.reason;
+  Why deepest{cat("there is no ", print(rewrite.roots[0])), 0};
+  for (Node* n : nodes(graph)) {
+    if (!may_be_root(rewrite, *n)) continue;
+    Match match;
+    Why why;
+    if (!match_pattern({rewrite.roots, rewrite.guards}, n->out(), &match, &why) &&
+        why.depth > deepest.depth)
+      deepest = why;
+  }
+  return deepest.text;
+}
+
+}  // namespace tk
