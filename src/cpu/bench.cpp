@@ -1,0 +1,172 @@
+#include "cpu/bench.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+
+#include "base/error.h"
+#include "cpu/sampling.h"
+
+namespace tk {
+namespace {
+
+struct Clock {
+  double wall = 0, cpu = 0;
+  static Clock now() {
+    timespec t{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return {std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+                .count(),
+            static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9};
+  }
+};
+
+void add(Rates* rates, std::int64_t tokens, const Clock& a, const Clock& b) {
+  rates->wall.push_back(static_cast<double>(tokens) / (b.wall - a.wall));
+  rates->cpu.push_back(static_cast<double>(tokens) / std::max(b.cpu - a.cpu, 1e-9));
+}
+
+class Bench {
+ public:
+  Bench(Runner* runner, const BenchOptions& o) : runner_(runner), o_(o) {}
+
+  BenchResult run() {
+    BenchResult r;
+    const Clock start = Clock::now();
+    prefill(o_.context, 1);
+    r.first_token_s = Clock::now().wall - start.wall;
+    close();
+    // Once of everything, so that sizes are bound and pages are there.
+    prefill(o_.prompt, 1);
+    close();
+    prefill(o_.context, o_.batch);
+    decode(std::min<std::int64_t>(4, o_.gen));
+    close();
+    for (int i = 0; i < o_.reps; ++i) {
+      const Clock a = Clock::now();
+      prefill(o_.prompt, 1);
+      add(&r.prefill, o_.prompt, a, Clock::now());
+      close();
+      prefill(o_.context, o_.batch);
+      const Clock b = Clock::now();
+      decode(o_.gen);
+      add(&r.decode, o_.batch * o_.gen, b, Clock::now());
+      if (i + 1 == o_.reps) r.decode_bytes = moved_bytes(*runner_->last_bound());
+      close();
+    }
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    r.peak_rss_bytes = usage.ru_maxrss * 1024;
+    r.batch = o_.batch;
+    r.threads = runner_->n_threads();
+    r.prompt = o_.prompt;
+    r.context = o_.context;
+    r.gen = o_.gen;
+    if (o_.bandwidth > 0)
+      r.decode_bandwidth_share = static_cast<double>(r.decode_bytes) * median(r.decode.wall) /
+                                 static_cast<double>(o_.batch) / o_.bandwidth;
+    return r;
+  }
+
+ private:
+  // In runs of at most max_tokens; leaves the next token of each sequence.
+  void prefill(std::int64_t n, std::int64_t batch) {
+    for (std::int64_t row = 0; row < batch; ++row) {
+      const std::vector<std::int64_t> ids = bench_prompt(n, runner_->vocab(), row);
+      const SeqId seq = runner_->open();
+      seqs_.push_back(seq);
+      std::int64_t next = 0;
+      for (std::int64_t done = 0; done < n;) {
+        const std::int64_t m = std::min(n - done, runner_->options().max_tokens);
+        const Piece piece{seq, {ids.data() + done, static_cast<std::size_t>(m)}};
+        next = sampler_.sample(runner_->run({&piece, 1}, Phase::prefill).row(0), {}, 0);
+        done += m;
+      }
+      next_.push_back(next);
+    }
+  }
+
+  void decode(std::int64_t steps) {
+    std::vector<Piece> pieces(seqs_.size());
+    for (std::int64_t s = 0; s < steps; ++s) {
+      for (std::size_t i = 0; i < seqs_.size(); ++i) pieces[i] = {seqs_[i], {&next_[i], 1}};
+      const Logits& logits = runner_->run(pieces, Phase::decode);
+      for (std::size_t i = 0; i < seqs_.size(); ++i)
+        next_[i] = sampler_.sample(logits.row(static_cast<std::int64_t>(i)), {}, 0);
+    }
+  }
+
+  void close() {
+    for (const SeqId s : seqs_) runner_->close(s);
+    seqs_.clear();
+    next_.clear();
+  }
+
+  Runner* runner_;
+  BenchOptions o_;
+  Sampler sampler_;
+  std::vector<SeqId> seqs_;
+  std::vector<std::int64_t> next_;
+};
+
+std::string list(const std::vector<double>& values) {
+  std::string s = "[";
+  for (const double v : values) s += cat(s.size() > 1 ? ", " : "", v);
+  return s + "]";
+}
+
+}  // namespace
+
+double median(std::vector<double> v) {
+  if (v.empty()) return 0;
+  std::sort(v.begin(), v.end());
+  const std::size_t n = v.size();
+  return n % 2 == 1 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+std::string BenchResult::json() const {
+  return cat("{\"engine\": \"tokamak\", \"load_s\": ", load_s, ", \"first_token_s\": ",
+             first_token_s, ", \"prefill_tok_s\": ", list(prefill.wall),
+             ", \"prefill_tok_cpu_s\": ", list(prefill.cpu),
+             ", \"prefill_median\": ", median(prefill.wall),
+             ", \"prefill_cpu_median\": ", median(prefill.cpu),
+             ", \"decode_tok_s\": ", list(decode.wall), ", \"decode_tok_cpu_s\": ", list(decode.cpu),
+             ", \"decode_median\": ", median(decode.wall),
+             ", \"decode_cpu_median\": ", median(decode.cpu), ", \"batch\": ", batch,
+             ", \"threads\": ", threads, ", \"prompt\": ", prompt, ", \"context\": ", context,
+             ", \"gen\": ", gen, ", \"peak_rss_bytes\": ", peak_rss_bytes,
+             ", \"decode_bytes\": ", decode_bytes,
+             ", \"decode_bandwidth_share\": ", decode_bandwidth_share, "}");
+}
+
+std::vector<std::int64_t> bench_prompt(std::int64_t n, std::int64_t vocab, std::int64_t row) {
+  // As the peers' prompt_ids; a vocabulary too small for the offset starts at 0.
+  const std::int64_t v = std::min<std::int64_t>(vocab, 32000);
+  const std::int64_t first = v > 400 ? 100 : 0;
+  const std::int64_t span = v > 400 ? v - 200 : v;
+  std::vector<std::int64_t> ids;
+  for (std::int64_t i = 0; i < n; ++i) ids.push_back(first + (i * 7919 + row * 104729) % span);
+  return ids;
+}
+
+BenchResult bench(Runner* runner, const BenchOptions& o) {
+  for (const std::int64_t v : {o.prompt, o.context, o.gen, o.batch, std::int64_t{o.reps}})
+    if (v < 1)
+      throw UserError("TK0518",
+                      cat("prompt, context, gen, batch and reps must be 1 or more, got ", v));
+  if (o.batch > runner->options().max_batch)
+    throw UserError("TK0518", cat("a batch of ", o.batch, " is larger than the runner's limit of ",
+                                  runner->options().max_batch));
+  return Bench(runner, o).run();
+}
+
+std::int64_t moved_bytes(const Bound& bound) {
+  std::int64_t bytes = 0;
+  for (const Launch& l : bound.list.launches)
+    bytes += l.live_bytes != nullptr ? l.live_bytes(l.args) : l.bytes;
+  return bytes;
+}
+
+}  // namespace tk

@@ -1,0 +1,52 @@
+// Speed of a runner: prefill and decode tokens per second, as the peers are measured.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cpu/runner.h"
+
+namespace tk {
+
+struct BenchOptions {
+  std::int64_t prompt = 512;   // tokens of the prefill measurement (batch 1)
+  std::int64_t context = 128;  // tokens in the cache before decode
+  std::int64_t gen = 32;       // tokens decoded per repetition and sequence
+  std::int64_t batch = 1;      // sequences decoded together
+  int reps = 5;
+  double bandwidth = 0;  // bytes per second of memory reads, when measured
+};
+
+// Tokens a second of wall time, and of this process's CPU time: with one thread the latter is what
+// an unshared core would do, whatever else takes the cores meanwhile.
+struct Rates {
+  std::vector<double> wall, cpu;
+};
+double median(std::vector<double> values);  // 0 for none
+
+struct BenchResult {
+  Rates prefill, decode;
+  double first_token_s = 0;  // of a prompt of `context` tokens, nothing bound before
+  double load_s = 0;         // filled by who loaded the model
+  std::int64_t peak_rss_bytes = 0;
+  std::int64_t batch = 1, threads = 1, prompt = 0, context = 0, gen = 0;
+  // Per decode step of the last repetition: bytes that its launches move, and that as a share of
+  // the memory bandwidth (0 when that was not measured).
+  std::int64_t decode_bytes = 0;
+  double decode_bandwidth_share = 0;
+
+  // One line of JSON with the fields that bench/peers print.
+  std::string json() const;
+};
+
+// Token ids: a fixed spread of ordinary ones, the same for every engine that is compared.
+std::vector<std::int64_t> bench_prompt(std::int64_t n, std::int64_t vocab, std::int64_t row = 0);
+
+// Greedy decoding, each token from the logits before. Throws TK0512 when the runner's length limit is
+// below prompt or context + gen, TK0518 for an option below 1.
+BenchResult bench(Runner* runner, const BenchOptions& options);
+
+// Bytes that a run of these launches moves, with the cache as it is now.
+std::int64_t moved_bytes(const Bound& bound);
+
+}  // namespace tk
