@@ -1,0 +1,32 @@
+"""Helpers of the Python tests. Each test names its reason when it has to be skipped."""
+
+import os
+from pathlib import Path
+
+import pytest
+import tokamak
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def shared_models():
+    """The folder of captured models with golden files: ../shared/models."""
+    shared = Path(os.environ.get("TOKAMAK_SHARED", ROOT.parent / "shared"))
+    if not (shared / "models").is_dir():
+        pytest.skip(f"{shared}/models is not there (set TOKAMAK_SHARED)")
+    return shared / "models"
+
+
+@pytest.fixture(scope="session")
+def tokamak_binary():
+    try:
+        return tokamak.find_binary()
+    except tokamak.Error as error:
+        pytest.skip(error.message)
+
+
+@pytest.fixture(scope="session")
+def stories():
+    """The real model that comes with the project."""
+    return ROOT / "examples" / "stories260k"
