@@ -32,6 +32,7 @@ class UserError : public std::exception {
 
   const std::string& code() const { return code_; }
   const std::string& message() const { return message_; }
+  bool has_place() const { return !file_.empty() || !module_.empty(); }
   // The whole text, as main prints it.
   const char* what() const noexcept override { return text_.c_str(); }
 

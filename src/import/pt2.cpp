@@ -1,0 +1,554 @@
+#include "import/pt2.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "import/functional.h"
+#include "import/pt2_call.h"
+#include "import/pt2_loc.h"
+#include "import/pt2_symbols.h"
+
+namespace tk {
+namespace {
+
+using ByName = std::unordered_map<std::string_view, json::Value>;
+
+ByName index(const json::Value& graph, std::string_view member) {
+  ByName out;
+  const auto object = graph.find(member);
+  if (!object || object->is_null()) return out;
+  for (const json::Member m : object->members()) out.emplace(m.name, m.value);
+  return out;
+}
+
+UserError placed(UserError error, const json::Value& root, const Loc* loc) {
+  if (loc == nullptr) return std::move(error).at(root.file());
+  if (loc->file.empty()) return std::move(error).at(root.file()).in_module(loc->module);
+  return std::move(error).at(loc->file, loc->line).in_module(loc->module);
+}
+
+// One graph of the file: the main one, or one that a higher-order operator calls.
+struct Scope {
+  json::Value graph;
+  ByName tensors, ints, floats, bools;
+  std::unordered_map<std::string_view, Places::Id> places;
+  Numbers numbers;
+
+  explicit Scope(const json::Value& g)
+      : graph(g),
+        tensors(index(g, "tensor_values")),
+        ints(index(g, "sym_int_values")),
+        floats(index(g, "sym_float_values")),
+        bools(index(g, "sym_bool_values")) {}
+};
+
+const json::Value& meta_of(const Scope& scope, std::string_view name) {
+  auto it = scope.tensors.find(name);
+  if (it == scope.tensors.end())
+    throw UserError("TK0205", cat("the tensor '", name, "' has no entry in tensor_values"))
+        .at(scope.graph.file());
+  return it->second;
+}
+
+struct Spec {
+  std::string_view kind;   // "parameter", "buffer", "tensor_constant", "user_input", ...
+  std::string_view value;  // its name in the graph
+  std::string_view name;   // of the weight
+};
+
+// The name inside {"arg": {"name": ...}} or {"arg": {"as_tensor": {"name": ...}}}; nothing when it
+// is no tensor.
+std::optional<std::string_view> arg_name(const json::Value& spec) {
+  const json::Value arg = spec["arg"];
+  if (auto name = arg.find("name")) return name->string();
+  if (auto tensor = arg.find("as_tensor")) return (*tensor)["name"].string();
+  return std::nullopt;
+}
+
+std::vector<Spec> read_inputs(const json::Value& signature) {
+  std::vector<Spec> out;
+  for (const json::Value entry : signature["input_specs"].elements())
+    for (const json::Member m : entry.members()) {
+      Spec spec{m.name, {}, {}};
+      if (m.name == "parameter") spec.name = m.value["parameter_name"].string();
+      if (m.name == "buffer") spec.name = m.value["buffer_name"].string();
+      if (m.name == "tensor_constant") spec.name = m.value["tensor_constant_name"].string();
+      const bool is_weight = !spec.name.empty();
+      if (m.name == "constant_input") continue;  // a Python value: the graph holds it already
+      if (!is_weight && m.name != "user_input")
+        throw UserError("TK0206", cat("the input at ", entry.path(), " is of kind '", m.name,
+                                      "', which is not supported"))
+            .at(entry.file());
+      const auto name = arg_name(m.value);
+      if (!name) {
+        const json::Value arg = m.value["arg"];
+        if (arg.find("as_sym_int") || arg.find("as_sym_float") || arg.find("as_custom_obj"))
+          throw UserError("TK0206", cat("the input at ", entry.path(), " is not a tensor"))
+              .at(entry.file())
+              .help("capture a forward whose arguments are tensors");
+        continue;  // None or a constant
+      }
+      spec.value = *name;
+      out.push_back(spec);
+    }
+  return out;
+}
+
+std::vector<std::string_view> read_outputs(const json::Value& signature) {
+  std::vector<std::string_view> out;
+  for (const json::Value entry : signature["output_specs"].elements())
+    for (const json::Member m : entry.members()) {
+      if (m.name == "user_output") {
+        if (auto name = arg_name(m.value)) out.push_back(*name);
+        continue;
+      }
+      if (m.name == "token") continue;
+      std::string what = cat("of kind '", m.name, "', which is not supported");
+      if (auto buffer = m.value.find("buffer_name"))
+        what = cat("the new value of the buffer '", buffer->string(), "'");
+      if (auto input = m.value.find("user_input_name"))
+        what = cat("the new value of the input '", input->string(), "'");
+      throw UserError("TK0206", cat("the capture's output at ", entry.path(), " is ", what))
+          .at(entry.file())
+          .help(
+              "a captured forward must not change its buffers or inputs: capture it with "
+              "use_cache=False");
+    }
+  return out;
+}
+
+bool is_plain(std::string_view name) {
+  return !name.empty() && name.size() < 200 &&
+         std::all_of(
+             name.begin(), name.end(),
+             [](char c) {
+               return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.';
+             });
+}
+
+// Sizes at which two spellings of one expression are compared.
+bool agree(const Sym& a, const Sym& b) {
+  if (a == b) return true;
+  std::set<std::string, std::less<>> names;
+  a.collect_symbols(&names);
+  b.collect_symbols(&names);
+  constexpr std::int64_t sizes[] = {1, 2, 3, 7, 16, 37, 101};
+  for (std::size_t i = 0; i < std::size(sizes); ++i) {
+    SymEnv env;
+    std::size_t k = i;
+    for (const std::string& name : names) {
+      env[name] = sizes[k % std::size(sizes)];
+      k += i + 1;  // the sizes of different symbols differ, and pair in different ways
+    }
+    if (a.eval(env) != b.eval(env)) return false;
+  }
+  return true;
+}
+
+bool agree(const Type& a, const Type& b) {
+  return a.dtype == b.dtype && a.rank() == b.rank() &&
+         std::equal(a.shape.begin(), a.shape.end(), b.shape.begin(),
+                    [](const Sym& x, const Sym& y) { return agree(x, y); });
+}
+
+class Importer {
+ public:
+  Importer(const json::Value& root, const ImportOptions& options)
+      : root_(root), options_(options), main_(root["graph_module"]["graph"]), places_(out_.graph) {
+    const json::Value signature = root["graph_module"]["signature"];
+    specs_ = read_inputs(signature);
+    outputs_ = read_outputs(signature);
+    std::vector<TensorMeta> inputs;
+    for (const Spec& spec : specs_)
+      if (spec.name.empty()) inputs.push_back({spec.value, meta_of(main_, spec.value)});
+    symbols_.emplace(root, inputs);
+    find_wrapper();
+    locations_.emplace(out_.graph, out_.wrapper);
+  }
+
+  Pt2Graph run() && {
+    refuse_unknown();
+    add_inputs();
+    for (const json::Value node : main_.graph["nodes"].elements()) add_node(main_, node);
+    choose_output();
+    out_.graph.erase_dead();
+    out_.graph.erase_unused_weights();
+    keep_used_ranges();
+    return std::move(out_);
+  }
+
+ private:
+  const Target& target(std::string_view name) {
+    auto it = targets_.find(name);
+    if (it == targets_.end()) it = targets_.emplace(name, resolve_target(name)).first;
+    return it->second;
+  }
+
+  void find_wrapper() {
+    WrapperFinder finder;
+    for (const Spec& spec : specs_)
+      if (!spec.name.empty() && spec.kind != "tensor_constant") finder.add(spec.name);
+    for (const json::Value node : main_.graph["nodes"].elements())
+      if (auto metadata = node.find("metadata"))
+        if (auto stack = metadata->find("nn_module_stack"); stack && stack->is_string())
+          finder.add(innermost_module(stack->string()).path);
+    out_.wrapper = finder.prefix();
+  }
+
+  const Loc* loc_of(const json::Value& node) {
+    const auto metadata = node.find("metadata");
+    return metadata ? locations_->of(*metadata) : nullptr;
+  }
+
+  // All operators that cannot be imported at once, each with its first place.
+  struct Unknown {
+    std::string reason;
+    std::size_t count = 0;
+    const Loc* first = nullptr;
+  };
+  void collect_unknown(const json::Value& graph, std::map<std::string, Unknown>* unknown) {
+    for (const json::Value node : graph["nodes"].elements()) {
+      const Target& t = target(node["target"].string());
+      std::string reason;
+      if (t.kind == Target::inlined) {
+        for (const json::Value input : node["inputs"].elements())
+          if (auto g = input["arg"].find("as_graph")) collect_unknown((*g)["graph"], unknown);
+        continue;
+      }
+      if (t.kind == Target::op) {
+        if (t.is_copy) continue;
+        reason = why_not(*t.def, node);
+        if (reason.empty()) continue;
+        reason = cat(" with ", reason);
+      } else if (t.kind != Target::unknown) {
+        continue;
+      } else if (!read_results(node).numbers.empty()) {
+        reason = " (a size that depends on data)";
+      }
+      Unknown& u = (*unknown)[cat(t.short_name, reason)];
+      if (u.count++ == 0) u.first = loc_of(node);
+    }
+  }
+
+  void refuse_unknown() {
+    if (options_.allow_unknown) return;
+    std::map<std::string, Unknown> unknown;
+    collect_unknown(main_.graph, &unknown);
+    if (unknown.empty()) return;
+    std::string list;
+    for (const auto& [name, u] : unknown) {
+      list += cat("\n    ", name, ": ", u.count, u.count == 1 ? " time" : " times");
+      if (u.first == nullptr) continue;
+      if (!u.first->file.empty()) list += cat(", first at ", u.first->file, ":", u.first->line);
+      if (!u.first->module.empty()) list += cat(" in ", u.first->module);
+    }
+    throw UserError("TK0210", cat(unknown.size(), unknown.size() == 1 ? " operator" : " operators",
+                                  " of the capture ", unknown.size() == 1 ? "is" : "are",
+                                  " not supported:", list))
+        .at(root_.file());
+  }
+
+  void add_inputs() {
+    for (const Spec& spec : specs_) {
+      const Type type = symbols_->type(meta_of(main_, spec.value));
+      Value* v = nullptr;
+      if (!spec.name.empty()) {
+        if (out_.graph.find_weight(spec.name) != nullptr)
+          throw UserError("TK0205", cat("two inputs are the weight '", spec.name, "'"))
+              .at(root_.file());
+        v = out_.graph.add_weight(spec.name, type);
+      } else {
+        if (!is_plain(spec.value))
+          throw UserError("TK0205", cat("an input is called '", spec.value.substr(0, 60), "'"))
+              .at(root_.file());
+        v = out_.graph.add_input(spec.value, type);
+      }
+      define(main_, spec.value, places_.add_base(v, spec.value));
+    }
+  }
+
+  void define(Scope& scope, std::string_view name, Places::Id id) {
+    if (!scope.places.emplace(name, id).second)
+      throw UserError("TK0205", cat("the tensor '", name, "' is defined twice")).at(root_.file());
+  }
+
+  Places::Id place(const Scope& scope, std::string_view name) const {
+    auto it = scope.places.find(name);
+    if (it == scope.places.end())
+      throw UserError("TK0205", cat("the tensor '", name, "' is used before it is defined"));
+    return it->second;
+  }
+
+  void add_node(Scope& scope, const json::Value& node) {
+    const Loc* loc = loc_of(node);
+    try {
+      add_node(scope, node, target(node["target"].string()), loc);
+    } catch (UserError& error) {
+      if (error.has_place()) throw;
+      throw placed(std::move(error), root_, loc);
+    }
+  }
+
+  void add_node(Scope& scope, const json::Value& node, const Target& t, const Loc* loc) {
+    const Results results = read_results(node);
+    for (const std::string_view name : results.numbers) define_number(scope, name);
+    switch (t.kind) {
+      case Target::number:
+      case Target::check:
+        return;
+      case Target::getitem:
+        return add_getitem(scope, node, results);
+      case Target::inlined:
+        return add_inlined(scope, node, results);
+      case Target::op:
+        if (!options_.allow_unknown || t.is_copy || why_not(*t.def, node).empty())
+          return add_call(scope, node, t, results, loc);
+        break;
+      case Target::unknown:
+        break;
+    }
+    add_opaque(scope, node, t, results, loc);
+  }
+
+  // Torch has worked out the sizes: sym_size, _operator.mul and the like become Syms.
+  void define_number(Scope& scope, std::string_view name) {
+    Number number;
+    if (auto it = scope.ints.find(name); it != scope.ints.end()) {
+      number = symbols_->size(it->second);
+    } else if (auto f = scope.floats.find(name); f != scope.floats.end()) {
+      if (auto v = f->second.find("as_float")) number = v->number();
+    } else if (auto b = scope.bools.find(name); b != scope.bools.end()) {
+      if (auto v = b->second.find("as_bool")) number = v->boolean();
+    } else {
+      throw UserError("TK0205", cat("the number '", name, "' has no entry in sym_int_values"));
+    }
+    if (!scope.numbers.emplace(name, std::move(number)).second)
+      throw UserError("TK0205", cat("the number '", name, "' is defined twice"));
+  }
+
+  void add_getitem(Scope& scope, const json::Value& node, const Results& results) {
+    std::vector<std::string_view> list;
+    std::int64_t at = -1;
+    for (const json::Value input : node["inputs"].elements()) {
+      const Argument a = read_argument(input["arg"], scope.numbers);
+      if (a.kind == Argument::tensors) list = a.names;
+      if (a.kind == Argument::attr)
+        if (const Sym* s = std::get_if<Sym>(&a.value); s != nullptr && s->is_const())
+          at = s->value();
+    }
+    if (at < 0 || at >= static_cast<std::int64_t>(list.size()) || results.tensors.size() != 1)
+      throw node.error("is a getitem of something that is not a list of tensors");
+    define(scope, results.tensors[0], place(scope, list[static_cast<std::size_t>(at)]));
+  }
+
+  // wrap_with_set_grad_enabled and the like: the graph inside, with its inputs bound by position.
+  void add_inlined(Scope& outer, const json::Value& node, const Results& results) {
+    std::optional<json::Value> body;
+    std::vector<Places::Id> inputs;
+    std::vector<Number> numbers;
+    for (const json::Value input : node["inputs"].elements()) {
+      if (auto g = input["arg"].find("as_graph")) {
+        body = (*g)["graph"];
+        continue;
+      }
+      if (!body) continue;  // the flags of the mode come before the graph
+      const Argument a = read_argument(input["arg"], outer.numbers);
+      for (const std::string_view name : a.names) inputs.push_back(place(outer, name));
+      if (const Sym* s = a.kind == Argument::attr ? std::get_if<Sym>(&a.value) : nullptr)
+        numbers.emplace_back(*s);
+    }
+    if (!body) throw node.error("calls no graph");
+    if (++inline_depth_ > 16) throw node.error("calls graphs nested deeper than 16");
+    Scope inner(*body);
+    std::size_t tensor = 0;
+    std::size_t number = 0;
+    for (const json::Value input : (*body)["inputs"].elements()) {
+      if (auto t = input.find("as_tensor")) {
+        if (tensor == inputs.size()) throw input.error("has no value in the call");
+        define(inner, (*t)["name"].string(), inputs[tensor++]);
+      } else if (auto n = input.find("as_sym_int")) {
+        if (number == numbers.size()) throw input.error("has no value in the call");
+        inner.numbers.emplace((*n)["as_name"].string(), numbers[number++]);
+      }
+    }
+    for (const json::Value n : (*body)["nodes"].elements()) add_node(inner, n);
+    std::size_t result = 0;
+    for (const json::Value output : (*body)["outputs"].elements()) {
+      const auto t = output.find("as_tensor");
+      if (!t || result == results.tensors.size()) continue;
+      define(outer, results.tensors[result++], place(inner, (*t)["name"].string()));
+    }
+    --inline_depth_;
+  }
+
+  void add_call(Scope& scope, const json::Value& node, const Target& t, const Results& results,
+                const Loc* loc) {
+    if (t.is_copy) return add_copy(scope, node, results, loc);
+    Call call = read_call(*t.def, node, scope.numbers);
+    std::vector<Value*> inputs;
+    for (const std::string_view name : call.tensors)
+      inputs.push_back(name.empty() ? nullptr : places_.read(place(scope, name), loc));
+    if (t.in_place) return write_in_place(scope, t, call, std::move(inputs), results, loc);
+    Node* n = out_.graph.insert(nullptr, *t.def, std::move(inputs), std::move(call.attrs), loc);
+    if (results.tensors.size() > n->outputs.size())
+      throw UserError("TK0205", cat(t.short_name, " has ", results.tensors.size(),
+                                    " results in the file, expected ", n->outputs.size()));
+    const bool fresh = n->inputs.empty() || call.tensors.empty() || makes_copy(node, t);
+    for (std::size_t i = 0; i < results.tensors.size(); ++i) {
+      const std::string_view name = results.tensors[i];
+      if (name.empty()) continue;
+      const int k = static_cast<int>(i);
+      check_type(scope, name, n->out(k)->type, *n);
+      define(scope, name,
+             fresh ? places_.add_base(n->out(k), name)
+                   : places_.add_result(place(scope, call.tensors[0]), n, k, name));
+    }
+  }
+
+  static bool makes_copy(const json::Value& node, const Target& t) {
+    if (t.short_name.find("_to_copy") != std::string::npos) return true;
+    if (!t.def->name.ends_with(".to")) return false;
+    for (const json::Value input : node["inputs"].elements())
+      if (input["name"].string() == "copy")
+        if (auto b = input["arg"].find("as_bool")) return b->boolean();
+    return false;
+  }
+
+  // x.op_(...): the place of x receives op(x, ...).
+  void write_in_place(Scope& scope, const Target& t, Call& call, std::vector<Value*> inputs,
+                      const Results& results, const Loc* loc) {
+    const Places::Id self = place(scope, call.tensors.at(0));
+    Node* n = out_.graph.insert(nullptr, *t.def, std::move(inputs), std::move(call.attrs), loc);
+    write(scope, self, n->out(), results, loc);
+  }
+
+  // x.copy_(y): the place of x receives y.
+  void add_copy(Scope& scope, const json::Value& node, const Results& results, const Loc* loc) {
+    std::optional<Places::Id> self;
+    std::optional<Places::Id> source;
+    for (const json::Value input : node["inputs"].elements()) {
+      const Argument a = read_argument(input["arg"], scope.numbers);
+      if (a.kind != Argument::tensor) continue;
+      if (input["name"].string() == "self") self = place(scope, a.names[0]);
+      if (input["name"].string() == "src") source = place(scope, a.names[0]);
+    }
+    if (!self || !source) throw node.error("is a copy_ without the tensors 'self' and 'src'");
+    write(scope, *self, places_.read(*source, loc), results, loc);
+  }
+
+  // In the type of the place: what is written is cast and broadcast to it.
+  void write(Scope& scope, Places::Id self, Value* v, const Results& results, const Loc* loc) {
+    const Type type = places_.type(self);
+    Builder b{out_.graph, nullptr, loc};
+    if (v->type.dtype != type.dtype) v = b.op("aten.to", {v}, {{"dtype", type.dtype}});
+    if (v->type.shape != type.shape) v = b.op("aten.expand", {v}, {{"size", type.shape}});
+    places_.write(self, v, loc);
+    for (const std::string_view name : results.tensors)
+      if (!name.empty()) define(scope, name, self);
+  }
+
+  void add_opaque(Scope& scope, const json::Value& node, const Target& t, const Results& results,
+                  const Loc* loc) {
+    std::vector<Value*> inputs;
+    std::vector<std::string_view> names;
+    for (const json::Value input : node["inputs"].elements()) {
+      const Argument a = read_argument(input["arg"], scope.numbers);
+      for (const std::string_view name : a.names) {
+        if (name.empty()) continue;
+        inputs.push_back(places_.read(place(scope, name), loc));
+        names.push_back(name);
+      }
+    }
+    std::string dtypes;
+    SymDims dims;
+    SymDims ranks;
+    for (const std::string_view name : results.tensors) {
+      if (name.empty()) continue;
+      const Type type = symbols_->type(meta_of(scope, name));
+      dtypes += cat(dtypes.empty() ? "" : ",", name_of(type.dtype));
+      ranks.emplace_back(type.rank());
+      dims.insert(dims.end(), type.shape.begin(), type.shape.end());
+    }
+    if (ranks.empty()) return;
+    Node* n = Builder{out_.graph, nullptr, loc}.node(
+        "tk.opaque", std::move(inputs),
+        {{"target", t.short_name}, {"dtypes", dtypes}, {"ranks", ranks}, {"dims", dims}});
+    int k = 0;
+    for (const std::string_view name : results.tensors)
+      if (!name.empty()) define(scope, name, places_.add_base(n->out(k++), name));
+  }
+
+  // Guards our inference: the file says what torch found.
+  void check_type(const Scope& scope, std::string_view name, const Type& ours, const Node& n) {
+    const Type theirs = symbols_->type(meta_of(scope, name));
+    if (ours == theirs || agree(ours, theirs)) return;
+    throw UserError("TK0213", cat("'", name, "' is ", ours.str(), " by the rules of ", n.op->name,
+                                  ", but the capture says ", theirs.str()))
+        .note(cat("in ", print(n)));
+  }
+
+  void choose_output() {
+    std::vector<std::string_view> matches;
+    std::string list;
+    for (const std::string_view name : outputs_) {
+      const Type& type = places_.type(place(main_, name));
+      list += cat("\n    ", name, ": ", type.str());
+      if (options_.output.empty() ? type.rank() == 3 : name == options_.output)
+        matches.push_back(name);
+    }
+    if (matches.size() == 1) {
+      out_.graph.add_output(places_.read(place(main_, matches[0]), nullptr));
+      return;
+    }
+    if (outputs_.empty()) list = " none";
+    throw UserError("TK0207",
+                    options_.output.empty()
+                        ? cat("expected one result with three axes (the logits), found ",
+                              matches.size(), "; the results are:", list)
+                        : cat("there is no result '", options_.output, "'; the results are:", list))
+        .at(root_.file());
+  }
+
+  void keep_used_ranges() {
+    std::set<std::string, std::less<>> used;
+    for (const auto& v : out_.graph.inputs())
+      for (const Sym& s : v->type.shape) s.collect_symbols(&used);
+    for (const auto& [name, range] : symbols_->ranges())
+      if (used.count(name) != 0) out_.graph.ranges[name] = range;
+  }
+
+  const json::Value root_;
+  const ImportOptions options_;
+  Pt2Graph out_;
+  Scope main_;
+  Places places_;
+  std::vector<Spec> specs_;
+  std::vector<std::string_view> outputs_;
+  std::optional<Pt2Symbols> symbols_;
+  std::optional<Locations> locations_;
+  std::unordered_map<std::string_view, Target> targets_;
+  int inline_depth_ = 0;
+};
+
+void check_version(const json::Value& root) {
+  const auto version = root.find("schema_version");
+  const std::int64_t major = version ? json::integer_or(*version, "major", 0) : 0;
+  if (major != 8)
+    throw UserError("TK0202",
+                    cat("the capture has schema version ",
+                        version ? std::to_string(major) : std::string("none"), "; supported is 8"))
+        .at(root.file())
+        .help("export it again with torch 2.5 or newer");
+}
+
+}  // namespace
+
+Pt2Graph import_pt2(const json::Value& root, const ImportOptions& options) {
+  check_version(root);
+  return Importer(root, options).run();
+}
+
+}  // namespace tk
