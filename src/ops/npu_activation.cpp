@@ -1,0 +1,146 @@
+// Gated and plain activations of torch_npu 2.14. Arithmetic in f32, rounded once.
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "graph/graph.h"
+#include "ops/infer.h"
+#include "ops/npu_rows.h"
+#include "ops/ops.h"
+
+namespace tk::ops {
+namespace {
+
+std::vector<Type> halved_infer(const Args& args) {
+  Type t = args.in(0);
+  if (!is_float(t.dtype)) args.fail("needs a floating-point tensor");
+  const int dim = axis(args, "dim", t.rank());
+  const Sym whole = t.dim(dim);
+  const auto half = exact_div(whole, 2);
+  if (!half) args.fail(cat("needs an even axis ", dim, ", got ", t.str()));
+  t.shape[static_cast<std::size_t>(dim)] = *half;
+  return {t};
+}
+
+// f(a, b) over pairs of the axis: halves, or neighbours when interleaved.
+template <typename F>
+void pairs(const TensorView& in, const TensorView& out, int dim, bool interleaved, F f) {
+  TensorView first = in;
+  first.shape[dim] = out.shape[dim];
+  TensorView second = first;
+  const auto size = static_cast<std::int64_t>(size_of(in.dtype));
+  if (interleaved) {
+    second.data = in.as<char>() + in.strides[dim] * size;
+    first.strides[dim] *= 2;
+    second.strides[dim] *= 2;
+  } else {
+    second.data = in.as<char>() + in.strides[dim] * out.shape[dim] * size;
+  }
+  const Tensor a = to_dtype(first, DType::f32);
+  const Tensor b = to_dtype(second, DType::f32);
+  std::vector<float> y(static_cast<std::size_t>(a.numel()));
+  for (std::size_t i = 0; i < y.size(); ++i) y[i] = f(a.as<float>()[i], b.as<float>()[i]);
+  write_row(out, 0, 1, a.numel(), y.data());
+}
+
+void swiglu_eval(const EvalArgs& a) {
+  pairs(a.in(0), a.out(), axis(a.i64("dim"), a.in(0).rank()), false,
+        [](float g, float u) { return g * sigmoid(g) * u; });
+}
+
+std::vector<Type> geglu_infer(const Args& args) {
+  std::vector<Type> t = halved_infer(args);
+  const std::int64_t approximate = args.i64("approximate");
+  if (approximate != 0 && approximate != 1)
+    args.fail(cat("needs approximate 0 (erf) or 1 (tanh), got ", approximate));
+  return {t[0], t[0]};
+}
+
+void geglu_eval(const EvalArgs& a) {
+  const bool tanh = a.i64("approximate") == 1;
+  const bool left = a.flag("activate_left");
+  const int dim = axis(a.i64("dim"), a.in(0).rank());
+  auto gelu = [&](float x) { return tanh ? gelu_tanh(x) : gelu_erf(x); };
+  pairs(a.in(0), a.out(0), dim, false,
+        [&](float l, float r) { return left ? gelu(l) * r : l * gelu(r); });
+  pairs(a.in(0), a.out(1), dim, false, [&](float l, float r) { return gelu(left ? l : r); });
+}
+
+std::vector<Type> gelu_infer(const Args& args) {
+  if (!is_float(args.in(0).dtype)) args.fail("needs a floating-point tensor");
+  const std::string& a = args.text("approximate");
+  if (a != "none" && a != "tanh") args.fail(cat("needs approximate none or tanh, got '", a, "'"));
+  return {args.in(0)};
+}
+
+void gelu_eval(const EvalArgs& a) {
+  const bool tanh = a.text("approximate") == "tanh";
+  const Tensor x = to_dtype(a.in(0), DType::f32);
+  for (std::int64_t i = 0; i < x.numel(); ++i) {
+    const float y = tanh ? gelu_tanh(x.as<float>()[i]) : gelu_erf(x.as<float>()[i]);
+    write_row(a.out(), i, 1, 1, &y);
+  }
+}
+
+void clipped_swiglu_eval(const EvalArgs& a) {
+  const auto alpha = static_cast<float>(a.f64("alpha"));
+  const auto limit = static_cast<float>(a.f64("limit"));
+  const auto bias = static_cast<float>(a.f64("bias"));
+  // torch.clamp keeps NaN, as min and max in this order do.
+  pairs(a.in(0), a.out(), axis(a.i64("dim"), a.in(0).rank()), a.flag("interleaved"),
+        [&](float g, float u) {
+          g = std::min(g, limit);
+          u = std::max(std::min(u, limit), -limit);
+          return g * sigmoid(alpha * g) * (u + bias);
+        });
+}
+
+std::string holds(const Args&) { return ""; }  // infer demands it already
+constexpr Limit swiglu_limits[] = {
+    {"swiglu.even", "shape[dim] % 2 == 0", "wheel docs, npu_swiglu", holds}};
+
+}  // namespace
+
+const OpDef npu_swiglu{
+    .name = "npu.npu_swiglu",
+    .schema = "(Tensor input, int dim=-1) -> Tensor",
+    .doc = "silu(a) * b, a and b being the halves of axis dim: the gate is the first half.",
+    .infer = halved_infer,
+    .eval = swiglu_eval,
+    .limits = swiglu_limits,
+};
+
+const OpDef npu_geglu{
+    .name = "npu.npu_geglu",
+    .schema =
+        "(Tensor input, int dim=-1, int approximate=1, bool activate_left=False) -> "
+        "(Tensor out, Tensor gelu)",
+    .doc =
+        "l * gelu(r), or gelu(l) * r with activate_left, l and r being the halves of axis dim; "
+        "approximate 0 is erf, 1 tanh. The second result is the gelu alone.",
+    .infer = geglu_infer,
+    .eval = geglu_eval,
+};
+
+const OpDef npu_gelu{
+    .name = "npu.npu_gelu",
+    .schema = "(Tensor input, str approximate=\"none\") -> Tensor",
+    .doc = "gelu of each element: with erf, or its tanh approximation.",
+    .infer = gelu_infer,
+    .eval = gelu_eval,
+};
+
+const OpDef npu_clipped_swiglu{
+    .name = "npu.npu_clipped_swiglu",
+    .schema =
+        "(Tensor x, int dim=-1, float alpha=1.702, float limit=7.0, float bias=1.0, "
+        "bool interleaved=True) -> Tensor",
+    .doc =
+        "g * sigmoid(alpha * g) * (u + bias), g = min(gate, limit), u = clamp(up, -limit, "
+        "limit); gate and up are the even and odd elements of axis dim, or its halves. "
+        "torch_npu's group_index is not used.",
+    .infer = halved_infer,
+    .eval = clipped_swiglu_eval,
+};
+
+}  // namespace tk::ops
