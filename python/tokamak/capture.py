@@ -1,4 +1,4 @@
-"""python -m tokamak.capture HF_DIR -o DIR: captures a Hugging Face model for the tokamak command."""
+"""python -m tokamak.capture HF_DIR -o DIR: captures a model for the tokamak command."""
 
 import argparse
 import os

@@ -68,9 +68,8 @@ def capture(
     is_transformers = hasattr(config, "to_json_string")
 
     with output.writing(output_dir) as folder:
-        with _as_captured(model, is_transformers):
-            with progress.stage("export the graph"):
-                program = _trace(model, inputs, limit, is_transformers, attention, progress)
+        with _as_captured(model, is_transformers), progress.stage("export the graph"):
+            program = _trace(model, inputs, limit, is_transformers, attention, progress)
         tensors = {**program.state_dict, **program.constants}
         with progress.stage("write the weights"):
             weights.write(folder, tensors, shard_bytes, progress)

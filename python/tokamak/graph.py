@@ -174,7 +174,7 @@ def _specialised(error, module, inputs, max_length, model_files):
 
 
 def _check_outputs(program):
-    outputs = [n for n in program.graph.nodes if n.op == "output"][0].args[0]
+    outputs = next(n for n in program.graph.nodes if n.op == "output").args[0]
     inputs = [n for n in program.graph.nodes if n.op == "placeholder"][-2:]
     value = outputs[0].meta.get("val") if len(outputs) == 1 and outputs[0] is not None else None
     sizes = list(inputs[0].meta["val"].shape)
@@ -190,11 +190,35 @@ def _check_outputs(program):
 
 
 def _check_pure(program):
+    """No input, weight or buffer is written to. The exported graph is not functional: a write is
+    an operator such as add_ on a placeholder, or on a view of one.
+    """
     signature = program.graph_signature
-    changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
-    if changed:
-        raise CaptureError(
-            "TK1011",
-            f"the forward changes {', '.join(repr(name) for name in changed[:5])}",
-            help="capture a forward without state: no cache, no counters; model.eval() is set",
-        )
+    names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    origin = {}
+    for node in program.graph.nodes:
+        if node.op == "placeholder":
+            origin[node] = node
+        schema = getattr(node.target, "_schema", None)
+        if node.op != "call_function" or schema is None:
+            continue
+        for argument, value in zip(schema.arguments, node.args, strict=False):
+            root = origin.get(value) if isinstance(value, type(node)) else None
+            if argument.alias_info is None or root is None:
+                continue
+            origin[node] = root
+            if argument.alias_info.is_write:
+                raise _impure(names.get(root.name, root.name), node)
+
+
+def _impure(name, node):
+    trace = node.meta.get("stack_trace") or ""
+    places = re.findall(r'File "([^"]+)", line (\d+)', trace)
+    file, line = places[-1] if places else (None, None)
+    return CaptureError(
+        "TK1011",
+        f"the forward changes its input or weight '{name}' ({node.target})",
+        file=file,
+        line=int(line) if line else None,
+        help="capture a forward without state: no cache, no counters, out-of-place operations",
+    )

@@ -22,11 +22,17 @@ def _read_json(path, code):
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise CaptureError(code, f"cannot read {path}: {error.strerror}") from error
+        raise CaptureError(
+            code, f"cannot read {path}: {error.strerror}", help="see that it may be read"
+        ) from error
     except ValueError as error:
-        raise CaptureError(code, f"{path} is not JSON: {error}", file=str(path)) from error
+        raise CaptureError(
+            code, f"{path.name} is not JSON: {error}", file=str(path), help="download it again"
+        ) from error
     if not isinstance(value, dict):
-        raise CaptureError(code, f"{path} is not a JSON object", file=str(path))
+        raise CaptureError(
+            code, f"{path.name} is not a JSON object", file=str(path), help="download it again"
+        )
     return value
 
 
@@ -91,11 +97,16 @@ def _check_architecture(folder, config):
 
 
 def _check_weight_files(folder):
-    indexes = [p for p in (folder / "model.safetensors.index.json",) if p.is_file()]
-    for index in indexes:
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
         weight_map = _read_json(index, "TK1003").get("weight_map")
         if not isinstance(weight_map, dict):
-            raise CaptureError("TK1003", f"{index} has no weight_map", file=str(index))
+            raise CaptureError(
+                "TK1003",
+                f"{index.name} has no weight_map",
+                file=str(index),
+                help="download it again",
+            )
         files = sorted({str(f) for f in weight_map.values()})
         missing = [f for f in files if not (folder / f).is_file()]
         if missing:
@@ -134,6 +145,7 @@ def load(folder, dtype, attention, progress):
             folder,
             dtype=dtype if dtype == "auto" else getattr(torch, dtype),
             local_files_only=True,
+            ignore_mismatched_sizes=True,  # they are reported below, by name
             output_loading_info=True,
             **options,
         )
@@ -162,6 +174,7 @@ def load(folder, dtype, attention, progress):
             "TK1003",
             f"{len(mismatched)} weights have another shape than config.json says: {_some(shown)}",
             file=str(folder),
+            help="see that config.json and the weights belong together",
         )
     unused = sorted(found["unexpected_keys"])
     if unused:

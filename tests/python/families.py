@@ -37,7 +37,11 @@ FAST = {
     "llama-gqa": ("llama", {}),
     "gemma3": (
         "gemma3_text",
-        {"head_dim": 8, "sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]},
+        {
+            "head_dim": 8,
+            "sliding_window": 4,
+            "layer_types": ["sliding_attention", "full_attention"],
+        },
     ),
     "deepseek-v3": ("deepseek_v3", {"num_key_value_heads": 4, **MLA, **DEEPSEEK_MOE}),
     "qwen3-moe": ("qwen3_moe", {"head_dim": 8, **QWEN_MOE}),

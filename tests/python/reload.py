@@ -18,7 +18,7 @@ def weights_of(folder):
     tensors = {}
     for file in files:
         with safe_open(folder / file, "pt") as opened:
-            for name in opened.keys():  # noqa: SIM118: a safe_open is no dictionary
+            for name in opened.keys():  # noqa: SIM118 (a safe_open is no dictionary)
                 tensors[name] = opened.get_tensor(name)
             for alias, name in json.loads(opened.metadata()["tokamak.aliases"]).items():
                 tensors[alias] = tensors[name]

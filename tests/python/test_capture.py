@@ -1,5 +1,6 @@
 """Captures of tiny models: complete files, the same logits, both sizes free."""
 
+import itertools
 import json
 
 import families
@@ -83,7 +84,7 @@ def test_tied_weights_are_written_once(tmp_path):
     assert "model.lm_head.weight" not in header
     data = sorted(v["data_offsets"] for k, v in header.items() if k != "__metadata__")
     assert data[0][0] == 0 and data[-1][1] == len(raw) - 8 - size
-    assert all(a[1] == b[0] for a, b in zip(data, data[1:], strict=False))
+    assert all(a[1] == b[0] for a, b in itertools.pairwise(data))
 
 
 def test_shards(tmp_path):
