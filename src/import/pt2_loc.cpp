@@ -3,6 +3,8 @@
 #include <cctype>
 #include <charconv>
 
+#include "base/error.h"
+
 namespace tk {
 
 Frame innermost_frame(std::string_view trace) {
@@ -54,11 +56,12 @@ const Loc* Locations::of(const json::Value& metadata) {
   Loc loc;
   if (auto stack = metadata.find("nn_module_stack"); stack && stack->is_string()) {
     const ModuleEntry entry = innermost_module(stack->string());
-    const std::string_view wrapper =
-        std::string_view(prefix_).substr(0, prefix_.empty() ? 0 : prefix_.size() - 1);
     std::string_view path = entry.path;
-    if (!prefix_.empty() && path.starts_with(prefix_)) path.remove_prefix(prefix_.size());
-    if (!prefix_.empty() && path == wrapper) path = {};
+    if (!prefix_.empty() && path.starts_with(prefix_)) {
+      path.remove_prefix(prefix_.size());
+    } else if (cat(path, ".") == prefix_) {
+      path = {};
+    }
     loc.module = path;
     loc.module_type = entry.type;
     std::erase_if(loc.module, [](char c) { return c == '"' || c == '\n'; });
