@@ -1,0 +1,121 @@
+#include "timeline/structure_aux.h"
+
+#include <algorithm>
+
+namespace tk {
+
+namespace {
+
+struct Window {
+  Ns from = 0, to = 0, next = 0;  // own kernels; start of the following block
+};
+
+Ns overlap(Ns a0, Ns a1, Ns b0, Ns b1) {
+  return std::max<Ns>(0, std::min(a1, b1) - std::max(a0, b0));
+}
+Ns distance(Ns a0, Ns a1, Ns b0, Ns b1) { return std::max<Ns>(0, std::max(b0 - a1, a0 - b1)); }
+
+}  // namespace
+
+void assign_auxiliary(const Timeline& t, const StepOps& ops, std::int32_t main,
+                      const std::map<std::int32_t, std::vector<std::uint32_t>>& streams,
+                      Structure& s) {
+  const std::size_t n = s.components.size();
+  if (n == 0) return;
+  auto kernel = [&](std::uint32_t op) -> const Kernel& { return t.kernels[ops.ops[op]]; };
+  std::vector<Window> windows(n);
+  for (std::size_t c = 0; c < n; ++c) {
+    const auto& own = s.components[c].segments.front().ops;
+    windows[c].from = kernel(own.front()).start;
+    for (std::uint32_t op : own) windows[c].to = std::max(windows[c].to, kernel(op).end());
+  }
+  for (std::size_t c = 0; c < n; ++c)
+    windows[c].next = c + 1 < n ? std::max(windows[c].to, windows[c + 1].from) : windows[c].to;
+  // Classes of blocks: each type, all first parts, all second parts, all.
+  std::vector<std::vector<std::size_t>> classes(3);
+  std::map<std::string, std::vector<std::size_t>> by_type;
+  for (std::size_t c = 0; c < n; ++c) {
+    const bool second = c > 0 && s.components[c - 1].phase == s.components[c].phase &&
+                        s.components[c - 1].layer == s.components[c].layer;
+    classes[second ? 1 : 0].push_back(c);
+    classes[2].push_back(c);
+    by_type[s.components[c].type].push_back(c);
+  }
+  for (auto& [type, members] : by_type) classes.push_back(members);
+  const Ns begin = windows.front().from, end = windows.back().to;
+  for (const auto& [stream, sequence] : streams) {
+    if (stream == main) continue;
+    std::map<std::size_t, std::vector<std::uint32_t>> taken;  // component -> ops
+    std::vector<std::uint32_t> left;
+    std::map<std::pair<StringId, StringId>, std::vector<std::uint32_t>> kinds;
+    for (std::uint32_t op : sequence) {
+      const Kernel& k = kernel(op);
+      if (k.end() <= begin || k.start >= end) {
+        // Run-ahead of the first layer is still its own; what is far outside is not.
+        if (k.core == Core::communication ||
+            distance(k.start, k.end(), begin, end) > (end - begin) / 8)
+          continue;
+      }
+      kinds[{k.type, k.in_shapes}].push_back(op);
+    }
+    for (const auto& [key, members] : kinds) {
+      const bool comm = kernel(members.front()).core == Core::communication;
+      const std::vector<std::size_t>* best = nullptr;
+      Ns most = -1, nearest = INT64_MAX;
+      for (const auto& members_of : classes) {
+        if (members_of.size() < 2 || members.size() % members_of.size() != 0) continue;
+        const std::size_t each = members.size() / members_of.size();
+        if (each > 16) continue;
+        Ns shared = 0, away = 0;
+        for (std::size_t j = 0; j < members.size(); ++j) {
+          const Kernel& k = kernel(members[j]);
+          const Window& w = windows[members_of[j / each]];
+          const Ns to = comm ? std::max(w.next, w.to) : w.to;
+          shared += overlap(k.start, k.end(), w.from, to);
+          away += distance(k.start, k.end(), w.from, to);
+        }
+        // Far away on the whole: a coincidence of numbers.
+        Ns length = 0;
+        for (std::uint32_t op : members) length += kernel(op).duration;
+        if (shared == 0 && away > length + static_cast<Ns>(members.size()) * 50000) continue;
+        if (shared > most || (shared == most && away < nearest)) {
+          most = shared;
+          nearest = away;
+          best = &members_of;
+        }
+      }
+      if (!best) {
+        left.insert(left.end(), members.begin(), members.end());
+        continue;
+      }
+      const std::size_t each = members.size() / best->size();
+      for (std::size_t j = 0; j < members.size(); ++j)
+        taken[(*best)[j / each]].push_back(members[j]);
+    }
+    for (std::uint32_t op : left) {
+      const Kernel& k = kernel(op);
+      std::size_t best = n;
+      Ns most = 0;
+      auto after = std::upper_bound(windows.begin(), windows.end(), k.end(),
+                                    [](Ns at, const Window& w) { return at < w.from; });
+      for (int look = 0; after != windows.begin() && look < 64; ++look) {
+        --after;
+        const Ns o = std::max<Ns>(
+            overlap(k.start, k.end() + (k.duration == 0), after->from, after->next), 0);
+        if (o > most) {
+          most = o;
+          best = static_cast<std::size_t>(after - windows.begin());
+        }
+      }
+      if (best < n) taken[best].push_back(op);
+    }
+    for (auto& [c, members] : taken) {
+      std::sort(members.begin(), members.end(), [&](std::uint32_t a, std::uint32_t b) {
+        return kernel(a).start != kernel(b).start ? kernel(a).start < kernel(b).start : a < b;
+      });
+      s.components[c].segments.push_back({stream, false, members});
+    }
+  }
+}
+
+}  // namespace tk
