@@ -59,7 +59,7 @@ struct Glu {
 };
 
 // The instruction sets that kernels were compiled for and this machine has, best first, by name
-// ("AVX3_BF16", "AVX3", "AVX2", "SSE2").
+// ("AVX3_BF16", "AVX3", "AVX2", "SCALAR").
 struct TargetList {
   const char* names[4];
   int size;

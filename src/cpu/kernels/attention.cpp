@@ -1,0 +1,435 @@
+#include "cpu/kernels/attention.h"
+
+#include <cmath>
+#include <limits>
+
+#include "cpu/kernels/attention_impl.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/kernels/attention.cpp"
+#include "hwy/foreach_target.h"
+//
+#include "cpu/kernels/simd-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tk::kernels {
+namespace HWY_NAMESPACE {
+
+constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
+
+// The tiles of one thread, f32. Row r of a unit is query q0 + r / n_heads, head h0 + r % n_heads.
+struct Tiles {
+  float* q;       // [rows, d], d = dk + dk2
+  float* scores;  // [rows, tile_keys]
+  float* out;     // [rows, ldv], not yet divided by the sum
+  float* k;       // [d, tile_keys], transposed
+  float* v;       // [tile_keys, ldv]
+  float* max;     // [rows]
+  float* sum;     // [rows]
+  std::int64_t d, ldv;
+};
+
+Tiles tiles_of(const PagedAttentionArgs& a, int thread) {
+  const AttentionLayout l = attention_layout(a);
+  char* p = static_cast<char*>(a.scratch) + l.per_thread() * thread;
+  const auto take = [&p](std::int64_t bytes) {
+    float* at = reinterpret_cast<float*>(p);
+    p += bytes;
+    return at;
+  };
+  Tiles t;
+  t.q = take(l.q);
+  t.scores = take(l.scores);
+  t.out = take(l.out);
+  t.k = take(l.k);
+  t.v = take(l.v);
+  t.max = take(l.state);
+  t.sum = t.max + tile_rows;
+  t.d = a.dk + a.dk2;
+  t.ldv = round_up(a.dv, 32);
+  return t;
+}
+
+template <class T>
+HWY_INLINE void widen(const T* x, std::int64_t n, float* out) {
+  std::int64_t i = 0;
+  for (; i + n_lanes <= n; i += n_lanes) store(load(x + i), out + i);
+  for (; i < n; ++i) out[i] = as_float(x[i]);
+}
+
+void load_queries(const PagedAttentionArgs& a, const Unit& u, const Tiles& t) {
+  const std::int64_t heads = u.h1 - u.h0;
+  with_float(a.dtype, [&](auto tag) HWY_ATTR {
+    using Q = decltype(tag);
+    for (std::int64_t r = 0; r < u.rows(); ++r) {
+      const std::int64_t token = u.request.first_query + u.q0 + r / heads, head = u.h0 + r % heads;
+      widen(static_cast<const Q*>(a.q) + token * a.q_stride + head * a.q_head_stride, a.dk,
+            t.q + r * t.d);
+      if (a.dk2 > 0)
+        widen(static_cast<const Q*>(a.q2) + token * a.q2_stride + head * a.q2_head_stride, a.dk2,
+              t.q + r * t.d + a.dk);
+    }
+  });
+}
+
+// Where the rows of a tile of keys lie.
+template <class C>
+struct KeyTile {
+  const C* k[tile_keys];
+  const C* k2[tile_keys];
+  const C* v[tile_keys];
+  std::int64_t n;
+};
+
+template <class C>
+HWY_INLINE const C* cache_row(const CacheView& c, std::int64_t block, std::int64_t slot,
+                              std::int64_t head) {
+  return static_cast<const C*>(c.data) + block * c.block_stride + slot * c.slot_stride +
+         head * c.head_stride;
+}
+
+template <class C>
+void find_keys(const PagedAttentionArgs& a, const Unit& u, std::int64_t key, std::int64_t n,
+               KeyTile<C>* tile) {
+  tile->n = n;
+  const std::int32_t* table = a.block_table + u.request.index * a.block_table_stride;
+  for (std::int64_t j = 0; j < n;) {
+    const std::int64_t block = table[(key + j) / a.block_size];
+    for (std::int64_t slot = (key + j) % a.block_size; slot < a.block_size && j < n; ++slot, ++j) {
+      tile->k[j] = cache_row<C>(a.k, block, slot, u.kv_head);
+      tile->v[j] = cache_row<C>(a.v, block, slot, u.kv_head);
+      tile->k2[j] = a.dk2 > 0 ? cache_row<C>(a.k2, block, slot, u.kv_head) : nullptr;
+    }
+  }
+}
+
+// ---- scores ----
+
+// acc[i][j] += x[i] . k[j] over n elements, for MT rows (stride d) and 4 keys.
+template <int MT, class C>
+HWY_INLINE void add_dots(const float* x, std::int64_t d, const C* const* k, std::int64_t n,
+                         VF (&acc)[MT][4]) {
+  std::int64_t p = 0;
+  for (; p + n_lanes <= n; p += n_lanes) {
+    VF xv[MT];
+    for (int i = 0; i < MT; ++i) xv[i] = load(x + i * d + p);
+    for (int j = 0; j < 4; ++j) {
+      const VF kv = load(k[j] + p);
+      for (int i = 0; i < MT; ++i) acc[i][j] = hn::MulAdd(xv[i], kv, acc[i][j]);
+    }
+  }
+  if (p == n) return;
+  for (int j = 0; j < 4; ++j) {
+    const VF kv = load_tail(k[j] + p, n - p);
+    for (int i = 0; i < MT; ++i)
+      acc[i][j] = hn::MulAdd(load_tail(x + i * d + p, n - p), kv, acc[i][j]);
+  }
+}
+
+template <int MT, class C>
+HWY_INLINE void score_rows(const PagedAttentionArgs& a, const Tiles& t, std::int64_t r,
+                           const KeyTile<C>& tile) {
+  for (std::int64_t j = 0; j < tile.n; j += 4) {
+    // Past the end the last key is repeated; its scores are not looked at.
+    const C *k[4], *k2[4];
+    for (int l = 0; l < 4; ++l) {
+      const std::int64_t at = std::min<std::int64_t>(j + l, tile.n - 1);
+      k[l] = tile.k[at];
+      k2[l] = tile.k2[at];
+    }
+    VF acc[MT][4];
+    for (int i = 0; i < MT; ++i)
+      for (int l = 0; l < 4; ++l) acc[i][l] = hn::Zero(DF());
+    add_dots<MT>(t.q + r * t.d, t.d, k, a.dk, acc);
+    if (a.dk2 > 0) add_dots<MT>(t.q + r * t.d + a.dk, t.d, k2, a.dk2, acc);
+    for (int i = 0; i < MT; ++i)
+      for (int l = 0; l < 4; ++l) t.scores[(r + i) * tile_keys + j + l] = sum(acc[i][l]);
+  }
+}
+
+// Few rows: keys as they lie.
+template <class C>
+void score_by_dots(const PagedAttentionArgs& a, const Tiles& t, std::int64_t rows,
+                   const KeyTile<C>& tile) {
+  std::int64_t r = 0;
+  for (; r + 4 <= rows; r += 4) score_rows<4>(a, t, r, tile);
+  if (rows - r == 3) score_rows<3>(a, t, r, tile);
+  if (rows - r == 2) score_rows<2>(a, t, r, tile);
+  if (rows - r == 1) score_rows<1>(a, t, r, tile);
+}
+
+// c[i * ldc + j] (+)= a[i] . b[:, j] for MT rows and NV vectors of columns.
+template <int MT, int NV>
+HWY_INLINE void gemm_tile(const float* a, std::int64_t lda, const float* b, std::int64_t ldb,
+                          std::int64_t k, bool add, float* c, std::int64_t ldc) {
+  VF acc[MT][NV];
+  for (int i = 0; i < MT; ++i)
+    for (int v = 0; v < NV; ++v) acc[i][v] = add ? load(c + i * ldc + v * n_lanes) : hn::Zero(DF());
+  for (std::int64_t p = 0; p < k; ++p) {
+    VF bv[NV];
+    for (int v = 0; v < NV; ++v) bv[v] = load(b + p * ldb + v * n_lanes);
+    for (int i = 0; i < MT; ++i) {
+      const VF av = set(a[i * lda + p]);
+      for (int v = 0; v < NV; ++v) acc[i][v] = hn::MulAdd(av, bv[v], acc[i][v]);
+    }
+  }
+  for (int i = 0; i < MT; ++i)
+    for (int v = 0; v < NV; ++v) store(acc[i][v], c + i * ldc + v * n_lanes);
+}
+
+// n: a multiple of 2 * n_lanes.
+HWY_NOINLINE void gemm(const float* a, std::int64_t lda, const float* b, std::int64_t ldb,
+                       std::int64_t m, std::int64_t n, std::int64_t k, bool add, float* c,
+                       std::int64_t ldc) {
+  constexpr int mt = HWY_CAP_GE512 ? 8 : 4;
+  std::int64_t i = 0;
+  for (; i + mt <= m; i += mt)
+    for (std::int64_t j = 0; j < n; j += 2 * n_lanes)
+      gemm_tile<mt, 2>(a + i * lda, lda, b + j, ldb, k, add, c + i * ldc + j, ldc);
+  for (; i < m; ++i)
+    for (std::int64_t j = 0; j < n; j += 2 * n_lanes)
+      gemm_tile<1, 2>(a + i * lda, lda, b + j, ldb, k, add, c + i * ldc + j, ldc);
+}
+
+template <class C>
+void transpose_keys(const C* const* k, std::int64_t n, std::int64_t d, float* out) {
+  HWY_ALIGN float lanes[HWY_LANES(float)];
+  for (std::int64_t j = 0; j < n; ++j) {
+    std::int64_t p = 0;
+    for (; p + n_lanes <= d; p += n_lanes) {
+      store(load(k[j] + p), lanes);
+      for (std::int64_t l = 0; l < n_lanes; ++l) out[(p + l) * tile_keys + j] = lanes[l];
+    }
+    for (; p < d; ++p) out[p * tile_keys + j] = as_float(k[j][p]);
+  }
+}
+
+// Many rows: the keys transposed, so that a vector holds the scores of n_lanes keys.
+template <class C>
+void score_by_gemm(const PagedAttentionArgs& a, const Tiles& t, std::int64_t rows,
+                   const KeyTile<C>& tile) {
+  transpose_keys(tile.k, tile.n, a.dk, t.k);
+  if (a.dk2 > 0) transpose_keys(tile.k2, tile.n, a.dk2, t.k + a.dk * tile_keys);
+  gemm(t.q, t.d, t.k, tile_keys, rows, tile_keys, t.d, false, t.scores, tile_keys);
+}
+
+// ---- online softmax of one row: scores become weights; returns what `out` is to be scaled by ----
+
+float softmax_step(const PagedAttentionArgs& a, float* s, Range seen, float* max, float* total) {
+  for (std::int64_t j = 0; j < seen.begin; ++j) s[j] = minus_infinity;
+  for (std::int64_t j = seen.end; j < tile_keys; ++j) s[j] = minus_infinity;
+  const VF scale = set(a.scale), cap = set(a.soft_cap);
+  VF top = set(*max);
+  for (std::int64_t j = 0; j < tile_keys; j += n_lanes) {
+    VF v = hn::Mul(load(s + j), scale);
+    if (a.soft_cap > 0.0F) {
+      const VF capped = hn::Mul(cap, tanh(hn::Div(v, cap)));
+      v = hn::IfThenElse(hn::Eq(load(s + j), set(minus_infinity)), set(minus_infinity), capped);
+    }
+    store(v, s + j);
+    top = hn::Max(top, v);
+  }
+  const float new_max = hn::GetLane(hn::MaxOfLanes(DF(), top));
+  const float base = new_max == minus_infinity ? 0.0F : new_max;
+  const VF b = set(base);
+  VF added = hn::Zero(DF());
+  for (std::int64_t j = 0; j < tile_keys; j += n_lanes) {
+    const VF p = exp(hn::Sub(load(s + j), b));
+    store(p, s + j);
+    added = hn::Add(added, p);
+  }
+  const float alpha = std::exp(*max - base);
+  *total = *total * alpha + sum(added);
+  *max = new_max;
+  return alpha;
+}
+
+// ---- values ----
+
+template <class C>
+void add_values(const Tiles& t, std::int64_t dv, std::int64_t rows, const KeyTile<C>& tile) {
+  if (rows >= 8) {
+    for (std::int64_t j = 0; j < tile.n; ++j) widen(tile.v[j], dv, t.v + j * t.ldv);
+    gemm(t.scores, tile_keys, t.v, t.ldv, rows, t.ldv, tile.n, true, t.out, t.ldv);
+    return;
+  }
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const float* p = t.scores + r * tile_keys;
+    float* out = t.out + r * t.ldv;
+    std::int64_t i = 0;
+    for (; i + 4 * n_lanes <= dv; i += 4 * n_lanes) {
+      VF o[4];
+      for (int l = 0; l < 4; ++l) o[l] = load(out + i + l * n_lanes);
+      for (std::int64_t j = 0; j < tile.n; ++j)
+        for (int l = 0; l < 4; ++l)
+          o[l] = hn::MulAdd(set(p[j]), load(tile.v[j] + i + l * n_lanes), o[l]);
+      for (int l = 0; l < 4; ++l) store(o[l], out + i + l * n_lanes);
+    }
+    for (; i < dv; i += n_lanes) {
+      VF o = load(out + i);
+      for (std::int64_t j = 0; j < tile.n; ++j) {
+        const C* v = tile.v[j] + i;
+        o = hn::MulAdd(set(p[j]), i + n_lanes <= dv ? load(v) : load_tail(v, dv - i), o);
+      }
+      store(o, out + i);
+    }
+  }
+}
+
+// ---- units ----
+
+float* partial(const PagedAttentionArgs& a, int n_threads, std::int64_t number) {
+  const AttentionLayout l = attention_layout(a);
+  return reinterpret_cast<float*>(static_cast<char*>(a.scratch) + l.per_thread() * n_threads +
+                                  l.part * number);
+}
+
+// out = values / (total + the sink), for one row.
+void write_row(const PagedAttentionArgs& a, const Unit& u, std::int64_t r, const float* values,
+               float max, float total) {
+  const std::int64_t heads = u.h1 - u.h0;
+  const std::int64_t token = u.request.first_query + u.q0 + r / heads, head = u.h0 + r % heads;
+  float factor = 1.0F;
+  if (a.sinks != nullptr) {
+    const float top = std::max(max, a.sinks[head]);
+    factor = max == minus_infinity ? 0.0F : std::exp(max - top);
+    total = total * factor + std::exp(a.sinks[head] - top);
+  }
+  // Nothing seen: the sum is 0, and so shall the answer be.
+  const VF scale = set(total == 0.0F ? 0.0F : factor / total);
+  const std::int64_t at = token * a.out_stride + head * a.out_head_stride;
+  std::int64_t i = 0;
+  for (; i + n_lanes <= a.dv; i += n_lanes)
+    store_any(hn::Mul(load(values + i), scale), a.dtype, a.out, at + i);
+  if (i < a.dv)
+    store_any_tail(hn::Mul(load_tail(values + i, a.dv - i), scale), a.dtype, a.out, at + i,
+                   a.dv - i);
+}
+
+template <class C>
+void run_unit(const PagedAttentionArgs& a, const Unit& u, const Tiles& t, int n_threads) {
+  const std::int64_t rows = u.rows(), heads = u.h1 - u.h0;
+  load_queries(a, u, t);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    t.max[r] = minus_infinity;
+    t.sum[r] = 0.0F;
+    for (std::int64_t i = 0; i < t.ldv; i += n_lanes) store(hn::Zero(DF()), t.out + r * t.ldv + i);
+  }
+  KeyTile<C> tile;
+  for (std::int64_t key = u.keys.begin; key < u.keys.end; key += tile_keys) {
+    find_keys(a, u, key, std::min(tile_keys, u.keys.end - key), &tile);
+    if (rows >= 8)
+      score_by_gemm(a, t, rows, tile);
+    else
+      score_by_dots(a, t, rows, tile);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      Range seen = visible_keys(a, u.request, u.q0 + r / heads);
+      seen.begin = std::clamp<std::int64_t>(seen.begin - key, 0, tile.n);
+      seen.end = std::clamp<std::int64_t>(seen.end - key, seen.begin, tile.n);
+      const float alpha = softmax_step(a, t.scores + r * tile_keys, seen, &t.max[r], &t.sum[r]);
+      if (alpha == 1.0F) continue;
+      float* out = t.out + r * t.ldv;
+      for (std::int64_t i = 0; i < t.ldv; i += n_lanes)
+        store(hn::Mul(load(out + i), set(alpha)), out + i);
+    }
+    add_values(t, a.dv, rows, tile);
+  }
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const float* out = t.out + r * t.ldv;
+    if (u.n_splits == 1) {
+      write_row(a, u, r, out, t.max[r], t.sum[r]);
+      continue;
+    }
+    float* part = partial(a, n_threads, u.first_part + u.split * rows + r);
+    std::memcpy(part, out, static_cast<std::size_t>(a.dv) * sizeof(float));
+    part[a.dv] = t.max[r];
+    part[a.dv + 1] = t.sum[r];
+  }
+}
+
+void zero_padding(const PagedAttentionArgs& a, int thread, int n_threads) {
+  const std::int64_t used = a.batch == 0 ? 0 : a.cu_q[a.batch - 1];
+  const Range part = share((a.tokens - used) * a.q_heads, 1, thread, n_threads);
+  const auto size = static_cast<std::int64_t>(size_of(a.dtype));
+  for (std::int64_t u = part.begin; u < part.end; ++u) {
+    const std::int64_t at =
+        (used + u / a.q_heads) * a.out_stride + u % a.q_heads * a.out_head_stride;
+    std::memset(static_cast<char*>(a.out) + at * size, 0, static_cast<std::size_t>(a.dv * size));
+  }
+}
+
+void paged_attention(const PagedAttentionArgs& a, int thread, int n_threads) {
+  std::int64_t total = 0, before = 0;
+  for_each_unit(a, [&](const Unit& u) { total += u.cost(); });
+  const Tiles tiles = tiles_of(a, thread);
+  for_each_unit(a, [&](const Unit& u) HWY_ATTR {
+    const std::int64_t middle = before + u.cost() / 2;
+    before += u.cost();
+    if (middle * n_threads / total != thread) return;
+    with_float(a.cache_dtype,
+               [&](auto c) HWY_ATTR { run_unit<decltype(c)>(a, u, tiles, n_threads); });
+  });
+  zero_padding(a, thread, n_threads);
+}
+
+void combine_row(const PagedAttentionArgs& a, const Unit& u, std::int64_t r, float* values,
+                 int n_threads) {
+  float max = minus_infinity, total = 0.0F;
+  const std::int64_t rows = u.rows();
+  for (std::int64_t s = 0; s < u.n_splits; ++s) {
+    const float m = partial(a, n_threads, u.first_part + s * rows + r)[a.dv];
+    max = m > max || m != m ? m : max;  // a NaN stays
+  }
+  std::memset(values, 0, static_cast<std::size_t>(a.dv) * sizeof(float));
+  for (std::int64_t s = 0; s < u.n_splits; ++s) {
+    const float* part = partial(a, n_threads, u.first_part + s * rows + r);
+    if (part[a.dv] == minus_infinity && part[a.dv + 1] == 0.0F) continue;
+    const float factor = std::exp(part[a.dv] - max);
+    total += part[a.dv + 1] * factor;
+    std::int64_t i = 0;
+    for (; i + n_lanes <= a.dv; i += n_lanes)
+      store(hn::MulAdd(load(part + i), set(factor), load(values + i)), values + i);
+    for (; i < a.dv; ++i) values[i] += part[i] * factor;
+  }
+  write_row(a, u, r, values, max, total);
+}
+
+void paged_attention_combine(const PagedAttentionArgs& a, int thread, int n_threads) {
+  float* values = tiles_of(a, thread).out;
+  std::int64_t row = 0;
+  for_each_unit(a, [&](const Unit& u) HWY_ATTR {
+    if (u.n_splits == 1 || u.split > 0) return;
+    for (std::int64_t r = 0; r < u.rows(); ++r)
+      if (row++ % n_threads == thread) combine_row(a, u, r, values, n_threads);
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tk::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tk::kernels {
+
+HWY_EXPORT(paged_attention);
+HWY_EXPORT(paged_attention_combine);
+
+void paged_attention(const PagedAttentionArgs& a, int thread, int n_threads) {
+  HWY_DYNAMIC_DISPATCH(paged_attention)(a, thread, n_threads);
+}
+void paged_attention_combine(const PagedAttentionArgs& a, int thread, int n_threads) {
+  HWY_DYNAMIC_DISPATCH(paged_attention_combine)(a, thread, n_threads);
+}
+
+std::size_t paged_attention_scratch_bytes(const PagedAttentionArgs& a, int n_threads) {
+  const AttentionLayout l = attention_layout(a);
+  const std::int64_t queries = std::min(a.tokens, max_split_queries * a.batch);
+  const std::int64_t splits =
+      std::clamp<std::int64_t>((a.max_kv_len + min_split_keys - 1) / min_split_keys, 1, max_splits);
+  return static_cast<std::size_t>(l.per_thread() * n_threads +
+                                  queries * a.q_heads * splits * l.part);
+}
+
+}  // namespace tk::kernels
+#endif

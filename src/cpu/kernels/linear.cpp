@@ -1,0 +1,163 @@
+#include "cpu/kernels/linear.h"
+
+#include <type_traits>
+
+#include "cpu/kernels/linear_impl.h"
+#include "cpu/kernels/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/kernels/linear.cpp"
+#include "hwy/foreach_target.h"
+//
+#include "cpu/kernels/epilogue-inl.h"
+#include "cpu/kernels/panel-inl.h"
+#include "cpu/kernels/simd-inl.h"
+#include "cpu/kernels/stream-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tk::kernels {
+namespace HWY_NAMESPACE {
+
+// Output columns whose sums are gathered before the epilogue runs over them.
+constexpr std::int64_t chunk_width = 64;
+
+// ---- few rows ----
+
+template <class X, class W>
+void stream_part(const LinearArgs& a, const X* const* x, std::int64_t m, std::int64_t n0,
+                 std::int64_t n, float* sums, std::int64_t ld) {
+  const W* w = static_cast<const W*>(a.w);
+  if (a.layout == WeightLayout::n_k)
+    stream_rows(x, m, w + n0 * a.w_stride, a.w_stride, n, a.k, sums, ld);
+  else
+    stream_columns(x, m, w + n0, a.w_stride, n, a.k, sums, ld);
+  for (std::int64_t i = 0; i < m; ++i) add_bias(a, n0, n, sums + i * ld);
+}
+
+template <class X, class W>
+void stream_product(const LinearArgs& a, const RowSet& rows, Range cols) {
+  const X* x[max_stream_rows];
+  for (std::int64_t i = 0; i < rows.count; ++i)
+    x[i] = static_cast<const X*>(a.x) + rows.x_row(i) * a.x_stride;
+  constexpr std::int64_t ld = 2 * chunk_width;
+  HWY_ALIGN float sums[max_stream_rows * ld];
+  HWY_ALIGN float split[2][chunk_width];
+  const bool pairs = a.gated && a.glu.layout == GluLayout::interleaved;
+  for (std::int64_t c = cols.begin; c < cols.end; c += chunk_width) {
+    const std::int64_t n = std::min(chunk_width, cols.end - c);
+    if (pairs) {
+      stream_part<X, W>(a, x, rows.count, 2 * c, 2 * n, sums, ld);
+    } else {
+      stream_part<X, W>(a, x, rows.count, c, n, sums, ld);
+      if (a.gated) stream_part<X, W>(a, x, rows.count, a.n / 2 + c, n, sums + chunk_width, ld);
+    }
+    for (std::int64_t i = 0; i < rows.count; ++i) {
+      const float* s = sums + i * ld;
+      if (pairs) {
+        split_pairs(s, n, split[0], split[1]);
+        finish_row(a, rows.first + i, c, n, split[0], split[1]);
+      } else {
+        finish_row(a, rows.first + i, c, n, s, s + chunk_width);
+      }
+    }
+  }
+}
+
+// ---- many rows ----
+
+// The epilogue of mt rows of a panel: columns [c, c + n) of y, sums at row i of the scratch.
+void finish_panel_rows(const LinearArgs& a, std::int64_t row, int mt, std::int64_t c,
+                       std::int64_t n, std::int64_t i, const std::int64_t (&first)[2],
+                       const std::int64_t (&count)[2], const PanelScratch& scratch) {
+  HWY_ALIGN float split[2][panel_width];
+  for (int r = 0; r < mt; ++r) {
+    float* s[2] = {scratch.sums[0] + (i + r) * panel_width,
+                   scratch.sums[1] + (i + r) * panel_width};
+    for (int q = 0; q < (a.gated ? 2 : 1); ++q) add_bias(a, first[q], count[q], s[q]);
+    if (a.gated && a.glu.layout == GluLayout::interleaved) {
+      split_pairs(s[0], count[0] / 2, split[0], split[1]);
+      split_pairs(s[1], count[1] / 2, split[0] + panel_width / 2, split[1] + panel_width / 2);
+      finish_row(a, row + r, c, n, split[0], split[1]);
+    } else {
+      finish_row(a, row + r, c, n, s[0], s[1]);
+    }
+  }
+}
+
+// One panel of columns (two when gated) over all rows.
+template <class X, class W>
+void panel_product(const LinearArgs& a, const RowSet& rows, std::int64_t c, std::int64_t n,
+                   const PanelScratch& scratch) {
+  const bool pairs = a.gated && a.glu.layout == GluLayout::interleaved;
+  // Natural columns of W that each panel holds.
+  const std::int64_t first[2] = {pairs ? 2 * c : c, pairs ? 2 * c + panel_width : a.n / 2 + c};
+  const std::int64_t count[2] = {pairs ? std::min(2 * n, panel_width) : n,
+                                 pairs ? 2 * n - std::min(2 * n, panel_width) : n};
+  const int panels = a.gated ? 2 : 1;
+  for (std::int64_t p = 0; p < a.k || p == 0; p += panel_depth) {
+    const std::int64_t depth = std::min(panel_depth, a.k - p);
+    const bool last = p + depth == a.k;
+    for (int q = 0; q < panels; ++q)
+      if (count[q] > 0)
+        pack_panel(static_cast<const W*>(a.w), a.w_stride, a.layout, first[q], count[q], p, depth,
+                   reinterpret_cast<float*>(scratch.panel[q]));
+    for (std::int64_t i = 0; i < rows.count; i += panel_tile_rows) {
+      const int mt = static_cast<int>(std::min<std::int64_t>(panel_tile_rows, rows.count - i));
+      for (int r = 0; r < mt; ++r)
+        widen_row(static_cast<const X*>(a.x) + rows.x_row(i + r) * a.x_stride + p, depth,
+                  scratch.x_block + r * panel_depth);
+      for (int q = 0; q < panels; ++q)
+        panel_tile_any(mt, scratch.x_block, panel_depth, reinterpret_cast<float*>(scratch.panel[q]),
+                       depth, p > 0, scratch.sums[q] + i * panel_width);
+      if (last) finish_panel_rows(a, rows.first + i, mt, c, n, i, first, count, scratch);
+    }
+  }
+}
+
+template <class X, class W>
+void product_of(const LinearArgs& a, const RowSet& rows, Range cols, const PanelScratch& scratch) {
+  if (rows.count <= max_stream_rows) return stream_product<X, W>(a, rows, cols);
+  for (std::int64_t r = 0; r < rows.count; r += panel_rows) {
+    const RowSet part = rows.part(r, std::min(r + panel_rows, rows.count));
+    for (std::int64_t c = cols.begin; c < cols.end; c += panel_width)
+      panel_product<X, W>(a, part, c, std::min(panel_width, cols.end - c), scratch);
+  }
+}
+
+void product(const LinearArgs& a, const RowSet& rows, Range cols, const PanelScratch& scratch) {
+  with_float(a.x_dtype, [&](auto x) HWY_ATTR {
+    with_float(a.w_dtype, [&](auto w) HWY_ATTR {
+      product_of<decltype(x), decltype(w)>(a, rows, cols, scratch);
+    });
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tk::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tk::kernels {
+
+HWY_EXPORT(product);
+
+void product(const LinearArgs& a, const RowSet& rows, Range cols, const PanelScratch& scratch) {
+  HWY_DYNAMIC_DISPATCH(product)(a, rows, cols, scratch);
+}
+
+std::size_t linear_scratch_bytes(const LinearArgs& a, int n_threads) {
+  if (a.m <= max_stream_rows) return 0;
+  return static_cast<std::size_t>(thread_scratch_bytes) * static_cast<std::size_t>(n_threads);
+}
+
+void linear(const LinearArgs& a, int thread, int n_threads) {
+  if (a.m == 0) return;
+  const PanelScratch scratch = panel_scratch(a.scratch, thread);
+  const std::int64_t grain = a.m <= max_stream_rows ? 8 : panel_width;
+  const Range cols = share(output_columns(a), grain, thread, n_threads);
+  if (cols.begin < cols.end) product(a, {0, a.m, nullptr, 1}, cols, scratch);
+}
+
+}  // namespace tk::kernels
+#endif
