@@ -23,13 +23,13 @@ UserError&& UserError::in_module(std::string_view path) && {
   return std::move(*this);
 }
 
-UserError&& UserError::note(std::string text) && {
+UserError&& UserError::note(std::string_view text) && {
   notes_ += cat("\n  note: ", text);
   render();
   return std::move(*this);
 }
 
-UserError&& UserError::help(std::string text) && {
+UserError&& UserError::help(std::string_view text) && {
   notes_ += cat("\n  help: ", text);
   render();
   return std::move(*this);

@@ -27,8 +27,8 @@ class UserError : public std::exception {
   // Where: the user's own file (and line), or a module path of the model.
   UserError&& at(std::string_view file, int line = 0) &&;
   UserError&& in_module(std::string_view path) &&;
-  UserError&& note(std::string text) &&;  // how it got there
-  UserError&& help(std::string text) &&;  // what to do; only what has been checked
+  UserError&& note(std::string_view text) &&;  // how it got there
+  UserError&& help(std::string_view text) &&;  // what to do; only what has been checked
 
   const std::string& code() const { return code_; }
   const std::string& message() const { return message_; }

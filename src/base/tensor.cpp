@@ -37,8 +37,7 @@ void Dims::insert(int i, std::int64_t value) {
 }
 
 void Dims::erase(int i) {
-  for (int j = i; j + 1 < rank_; ++j)
-    v_[static_cast<std::size_t>(j)] = v_[static_cast<std::size_t>(j + 1)];
+  std::copy(begin() + i + 1, end(), begin() + i);
   --rank_;
 }
 
