@@ -17,9 +17,9 @@ struct Clock {
   static Clock now() {
     timespec t{};
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return {std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
-                .count(),
-            static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9};
+    return {
+        std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(),
+        static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9};
   }
 };
 
@@ -127,18 +127,17 @@ double median(std::vector<double> v) {
 }
 
 std::string BenchResult::json() const {
-  return cat("{\"engine\": \"tokamak\", \"load_s\": ", load_s, ", \"first_token_s\": ",
-             first_token_s, ", \"prefill_tok_s\": ", list(prefill.wall),
-             ", \"prefill_tok_cpu_s\": ", list(prefill.cpu),
-             ", \"prefill_median\": ", median(prefill.wall),
-             ", \"prefill_cpu_median\": ", median(prefill.cpu),
-             ", \"decode_tok_s\": ", list(decode.wall), ", \"decode_tok_cpu_s\": ", list(decode.cpu),
-             ", \"decode_median\": ", median(decode.wall),
-             ", \"decode_cpu_median\": ", median(decode.cpu), ", \"batch\": ", batch,
-             ", \"threads\": ", threads, ", \"prompt\": ", prompt, ", \"context\": ", context,
-             ", \"gen\": ", gen, ", \"peak_rss_bytes\": ", peak_rss_bytes,
-             ", \"decode_bytes\": ", decode_bytes,
-             ", \"decode_bandwidth_share\": ", decode_bandwidth_share, "}");
+  return cat(
+      "{\"engine\": \"tokamak\", \"load_s\": ", load_s, ", \"first_token_s\": ", first_token_s,
+      ", \"prefill_tok_s\": ", list(prefill.wall), ", \"prefill_tok_cpu_s\": ", list(prefill.cpu),
+      ", \"prefill_median\": ", median(prefill.wall),
+      ", \"prefill_cpu_median\": ", median(prefill.cpu), ", \"decode_tok_s\": ", list(decode.wall),
+      ", \"decode_tok_cpu_s\": ", list(decode.cpu), ", \"decode_median\": ", median(decode.wall),
+      ", \"decode_cpu_median\": ", median(decode.cpu), ", \"batch\": ", batch,
+      ", \"threads\": ", threads, ", \"prompt\": ", prompt, ", \"context\": ", context,
+      ", \"gen\": ", gen, ", \"peak_rss_bytes\": ", peak_rss_bytes,
+      ", \"decode_bytes\": ", decode_bytes,
+      ", \"decode_bandwidth_share\": ", decode_bandwidth_share, "}");
 }
 
 std::vector<std::int64_t> bench_prompt(std::int64_t n, std::int64_t vocab, std::int64_t row) {

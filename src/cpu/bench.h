@@ -42,8 +42,8 @@ struct BenchResult {
 // Token ids: a fixed spread of ordinary ones, the same for every engine that is compared.
 std::vector<std::int64_t> bench_prompt(std::int64_t n, std::int64_t vocab, std::int64_t row = 0);
 
-// Greedy decoding, each token from the logits before. Throws TK0512 when the runner's length limit is
-// below prompt or context + gen, TK0518 for an option below 1.
+// Greedy decoding, each token from the logits before. Throws TK0512 when the runner's length limit
+// is below prompt or context + gen, TK0518 for an option below 1.
 BenchResult bench(Runner* runner, const BenchOptions& options);
 
 // Bytes that a run of these launches moves, with the cache as it is now.

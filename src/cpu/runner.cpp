@@ -30,15 +30,16 @@ RunnerOptions checked(RunnerOptions o) {
   at_least(o.max_batch, 1, "the largest batch");
   at_least(o.max_len, 0, "the largest length");
   at_least(o.max_tokens, 1, "the largest prefill run");
-  if (o.threads == 0) o.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  if (o.threads == 0)
+    o.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   return o;
 }
 
 std::int64_t length_limit(const EngineModel& m, const RunnerOptions& o) {
   if (o.max_len > 0) {
     if (m.max_positions > 0 && o.max_len > m.max_positions)
-      throw UserError("TK0518", cat("the model knows ", m.max_positions,
-                                    " positions, a length of ", o.max_len, " was asked for"));
+      throw UserError("TK0518", cat("the model knows ", m.max_positions, " positions, a length of ",
+                                    o.max_len, " was asked for"));
     return o.max_len;
   }
   constexpr std::int64_t usual = 4096;
@@ -56,8 +57,7 @@ constexpr std::string_view input_names[] = {"input_ids",   "position_ids", "slot
 
 void check_graph(const Graph& g) {
   for (const auto& v : g.inputs())
-    if (std::find(std::begin(input_names), std::end(input_names), v->name) ==
-        std::end(input_names))
+    if (std::find(std::begin(input_names), std::end(input_names), v->name) == std::end(input_names))
       not_cached(cat("it has an input '", v->name, "'"));
   if (g.find_input("input_ids") == nullptr) not_cached("it has no input 'input_ids'");
   if (g.states().empty()) not_cached("it has no cache");
@@ -77,8 +77,8 @@ std::int64_t block_bytes(const Graph& g, std::int64_t block_size) {
   for (const auto& v : g.states()) {
     const Dims one = concrete(v->type.shape, state_env(1, block_size));
     if (one.size() < 2 || one[0] != 1 || one[1] != block_size)
-      not_cached(cat("its cache '", v->name, "' is ", v->type.str(), ", not [NB, ", block_size,
-                     ", ...]"));
+      not_cached(
+          cat("its cache '", v->name, "' is ", v->type.str(), ", not [NB, ", block_size, ", ...]"));
     bytes += one.numel() * static_cast<std::int64_t>(size_of(v->type.dtype));
   }
   return bytes;
@@ -155,7 +155,8 @@ Runner::Runner(EngineModel model, const RunnerOptions& options)
       block_size_(model.block_size),
       pool_([&] {
         if (model.block_size < 1)
-          throw UserError("TK0518", cat("the block size must be 1 or more, got ", model.block_size));
+          throw UserError("TK0518",
+                          cat("the block size must be 1 or more, got ", model.block_size));
         check_graph(model.prefill);
         check_graph(model.decode);
         return BlockPool(count_blocks(model, options_));
@@ -184,9 +185,9 @@ Runner::Runner(EngineModel model, const RunnerOptions& options)
   }
   ConstantPool constants;
   auto memory = std::make_shared<EngineMemory>();
-  prefill_ = std::make_unique<Engine>(
-      make_plan(std::move(model.prefill), model.weights, &constants), caches_, &team_, memory,
-      options_.engine);
+  prefill_ =
+      std::make_unique<Engine>(make_plan(std::move(model.prefill), model.weights, &constants),
+                               caches_, &team_, memory, options_.engine);
   decode_ = std::make_unique<Engine>(make_plan(std::move(model.decode), model.weights, &constants),
                                      decode_caches, &team_, memory, options_.engine);
 }

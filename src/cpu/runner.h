@@ -26,13 +26,13 @@ struct EngineModel {
 };
 
 struct RunnerOptions {
-  int threads = 0;                  // 0: as many as the machine has cores
-  std::int64_t n_blocks = 0;        // with the null block; 0: as many as fit `cache_bytes`
-  std::int64_t cache_bytes = 0;     // 0: enough for max_batch sequences of max_len
-  std::int64_t max_batch = 32;      // sequences in one run
-  std::int64_t max_len = 0;         // tokens of a sequence; 0: max_positions, at most 4096
-  std::int64_t max_tokens = 2048;   // tokens of one prefill run
-  bool check = false;               // poison freed blocks with NaN, check slots and logits
+  int threads = 0;                 // 0: as many as the machine has cores
+  std::int64_t n_blocks = 0;       // with the null block; 0: as many as fit `cache_bytes`
+  std::int64_t cache_bytes = 0;    // 0: enough for max_batch sequences of max_len
+  std::int64_t max_batch = 32;     // sequences in one run
+  std::int64_t max_len = 0;        // tokens of a sequence; 0: max_positions, at most 4096
+  std::int64_t max_tokens = 2048;  // tokens of one prefill run
+  bool check = false;              // poison freed blocks with NaN, check slots and logits
   EngineOptions engine;
 };
 
@@ -65,8 +65,8 @@ class Runner {
   Runner(EngineModel model, const RunnerOptions& options);
   ~Runner();
 
-  SeqId open();           // an empty sequence
-  void close(SeqId seq);  // its blocks go back to the pool
+  SeqId open();                          // an empty sequence
+  void close(SeqId seq);                 // its blocks go back to the pool
   std::int64_t length(SeqId seq) const;  // tokens in the cache
   // Drops the last tokens of a sequence, e.g. to repeat a measurement.
   void truncate(SeqId seq, std::int64_t length);
@@ -102,8 +102,7 @@ class Runner {
   };
   void check_pieces(std::span<const Piece> pieces, Phase phase) const;
   void allocate(std::span<const Piece> pieces);
-  void fill(const Bound& bound, std::span<const Piece> pieces, std::int64_t padded,
-            LogitRows rows);
+  void fill(const Bound& bound, std::span<const Piece> pieces, std::int64_t padded, LogitRows rows);
   void check_slots(std::span<const Piece> pieces) const;
   void check_logits(std::span<const Piece> pieces, LogitRows rows) const;
   void poison(std::span<const std::int32_t> blocks);

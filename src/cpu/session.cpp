@@ -23,9 +23,9 @@ RequestId Session::add(std::vector<std::int64_t> prompt, RequestParams params) {
   for (std::int64_t i = 0; i < n; ++i)
     if (prompt[static_cast<std::size_t>(i)] < 0 ||
         prompt[static_cast<std::size_t>(i)] >= runner_.vocab())
-      throw UserError("TK0510", cat("token id ", prompt[static_cast<std::size_t>(i)], " at place ",
-                                    i, " is outside the vocabulary of ", runner_.vocab(),
-                                    " tokens"));
+      throw UserError("TK0510",
+                      cat("token id ", prompt[static_cast<std::size_t>(i)], " at place ", i,
+                          " is outside the vocabulary of ", runner_.vocab(), " tokens"));
   // The last token of the answer is never run, so the cache may be full when it is chosen.
   params.max_new_tokens = std::min(params.max_new_tokens, runner_.max_len() - n + 1);
   Request r;
@@ -53,8 +53,8 @@ void Session::cancel(RequestId request) {
 }
 
 void Session::end(RequestId id) {
-  const auto it = std::find_if(running_.begin(), running_.end(),
-                               [&](const auto& r) { return r->id == id; });
+  const auto it =
+      std::find_if(running_.begin(), running_.end(), [&](const auto& r) { return r->id == id; });
   if (it == running_.end()) return;
   runner_.close((*it)->seq);
   reserved_ -= (*it)->reserved;
