@@ -1,8 +1,9 @@
 #include "ops/compute.h"
 
+#include <atomic>
 #include <cmath>
+#include <exception>
 #include <limits>
-#include <mutex>
 #include <thread>
 
 #include "base/threads.h"
@@ -211,14 +212,21 @@ Tensor operand(const EvalArgs& args, const Operand& o, DType dtype, bool exact_s
 
 void parallel(std::int64_t n, const std::function<void(std::int64_t, std::int64_t)>& f) {
   static Team team(static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 64U)));
-  static std::mutex busy;
-  const std::unique_lock lock(busy, std::try_to_lock);
-  if (!lock.owns_lock() || n < 2 || team.size() == 1) return f(0, n);
+  static std::atomic<bool> busy{false};
+  if (n < 2 || team.size() == 1 || busy.exchange(true, std::memory_order_acquire)) return f(0, n);
+  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(team.size()));
   team.run([&](int thread) {
     const std::int64_t begin = n * thread / team.size();
     const std::int64_t end = n * (thread + 1) / team.size();
-    if (begin < end) f(begin, end);
+    try {
+      if (begin < end) f(begin, end);
+    } catch (...) {
+      errors[static_cast<std::size_t>(thread)] = std::current_exception();
+    }
   });
+  busy.store(false, std::memory_order_release);
+  for (const auto& e : errors)
+    if (e != nullptr) std::rethrow_exception(e);
 }
 
 void bad_index(const EvalArgs& args, std::int64_t index, std::int64_t size, std::string_view what) {

@@ -161,8 +161,8 @@ Operands<N> operands(const EvalArgs& args, const Operand (&list)[N], DType dtype
   return out;
 }
 
-// Runs f(begin, end) over [0, n) on the machine's cores; in turn when another thread does so
-// already. f must not throw.
+// Runs f(begin, end) over [0, n) on the machine's cores; here and in turn when they are busy with
+// another call. An exception of f is thrown again here.
 void parallel(std::int64_t n, const std::function<void(std::int64_t, std::int64_t)>& f);
 
 // TK0501: an index that is not in [0, size).
