@@ -66,6 +66,10 @@ void check(const Case& c, int n_threads, const std::string& target) {
   run(paged_attention, a, n_threads);
   run(paged_attention_combine, a, n_threads);
 
+  const auto reader = [](const Tensor& t) {
+    return [v = values(t)](std::int64_t i) { return v[static_cast<std::size_t>(i)]; };
+  };
+  const auto qv = reader(q), q2v = reader(q2), kv = reader(k), k2v = reader(k2), vv = reader(v);
   const double tolerance = c.dtype == DType::f32 && c.cache == DType::f32 ? 1e-5 : 2e-2;
   for (std::int64_t b = 0; b < batch; ++b) {
     const std::int64_t n_q = c.q_lens[static_cast<std::size_t>(b)];
@@ -83,11 +87,9 @@ void check(const Case& c, int n_threads, const std::string& target) {
         for (std::int64_t p = 0; p < n_kv; ++p) {
           double dot = 0;
           for (std::int64_t j = 0; j < c.dk; ++j)
-            dot += element(q, ((first + i) * c.q_heads + h) * c.dk + j) *
-                   element(k, row(p) * c.dk + j);
+            dot += qv(((first + i) * c.q_heads + h) * c.dk + j) * kv(row(p) * c.dk + j);
           for (std::int64_t j = 0; j < c.dk2; ++j)
-            dot += element(q2, ((first + i) * c.q_heads + h) * c.dk2 + j) *
-                   element(k2, row(p) * c.dk2 + j);
+            dot += q2v(((first + i) * c.q_heads + h) * c.dk2 + j) * k2v(row(p) * c.dk2 + j);
           dot *= 0.3F;
           if (c.soft_cap > 0) dot = c.soft_cap * std::tanh(dot / c.soft_cap);
           const bool seen =
@@ -102,7 +104,7 @@ void check(const Case& c, int n_threads, const std::string& target) {
         for (std::int64_t j = 0; j < c.dv; ++j) {
           double want = 0;
           for (std::int64_t p = 0; p < n_kv; ++p)
-            want += s[static_cast<std::size_t>(p)] * element(v, row(p) * v_dim + j);
+            want += s[static_cast<std::size_t>(p)] * vv(row(p) * v_dim + j);
           want = total_weight == 0 ? 0 : want / total_weight;
           expect_close(
               element(out, ((first + i) * c.q_heads + h) * c.dv + j), want, tolerance, tolerance,

@@ -65,11 +65,12 @@ void check(const Case& c, int n_threads, const std::string& target) {
   a.scratch = scratch.data;
   run(linear, a, n_threads);
 
+  const std::vector<double> xv = values(x), wv = values(w);
   const auto dot = [&](std::int64_t i, std::int64_t j) {
     double s = c.bias ? element(bias, j) : 0;
     for (std::int64_t p = 0; p < c.k; ++p)
-      s += element(x, i * (c.k + pad) + p) *
-           element(w, n_k ? j * (c.k + pad) + p : p * (c.n + pad) + j);
+      s += xv[static_cast<std::size_t>(i * (c.k + pad) + p)] *
+           wv[static_cast<std::size_t>(n_k ? j * (c.k + pad) + p : p * (c.n + pad) + j)];
     return s;
   };
   const double absolute = 4e-7 * std::sqrt(static_cast<double>(c.k)) * 4;

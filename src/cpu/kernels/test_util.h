@@ -37,6 +37,14 @@ inline Tensor filled(DType dtype, const Dims& shape, double value) {
   return t;
 }
 
+// All elements as f64: element() is slow inside a reference's innermost loop.
+inline std::vector<double> values(const TensorView& t) {
+  std::vector<double> v;
+  v.reserve(static_cast<std::size_t>(t.numel()));
+  for (std::int64_t i = 0; i < t.numel(); ++i) v.push_back(element(t, i));
+  return v;
+}
+
 // Unit roundoff of storing in the dtype.
 inline double roundoff(DType dtype) {
   if (dtype == DType::bf16) return 1.0 / 256;
