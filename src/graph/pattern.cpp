@@ -231,6 +231,11 @@ class Matcher {
       case PatNode::Kind::any:
         return solve_any(p, *goal);
       case PatNode::Kind::one_of: {
+        if (Value* const* bound = lookup(match_.values_, &p))
+          return *bound == goal->value
+                     ? solve(goal->next)
+                     : fail(name_in_messages(goal->value), " is not the same value as ",
+                            name_in_messages(*bound));
         for (const Pat& choice : p.choices) {
           const Mark m = mark();
           match_.values_.emplace_back(&p, goal->value);

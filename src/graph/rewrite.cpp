@@ -215,19 +215,18 @@ bool may_be_root(const Rewrite& rewrite, const Node& n) {
   });
 }
 
-// Tries every node that was there at the start, in order.
+// Tries the nodes, in order. `erased` gathers what has gone.
 template <typename Visit>
 void each_site(const Rewrite& rewrite, Graph& graph, const std::vector<Node*>& order, Target target,
-               const Visit& visit) {
-  std::unordered_set<const Node*> erased;
+               std::unordered_set<const Node*>* erased, const Visit& visit) {
   for (Node* n : order) {
-    if (erased.count(n) != 0 || !may_be_root(rewrite, *n)) continue;
+    if (erased->count(n) != 0 || !may_be_root(rewrite, *n)) continue;
     for (std::size_t i = 0; i < n->outputs.size(); ++i) {
       Verdict verdict;
       std::vector<Node*> matched;
       std::vector<Node*> built;
       if (!rewrite_at(rewrite, graph, n->out(static_cast<int>(i)), &verdict, &matched, &built,
-                      &erased, target))
+                      erased, target))
         continue;
       visit(n, matched, std::move(verdict));
       break;
@@ -237,42 +236,55 @@ void each_site(const Rewrite& rewrite, Graph& graph, const std::vector<Node*>& o
 
 }  // namespace
 
-std::vector<Site> find_sites(const Rewrite& rewrite, const Graph& graph, Target target) {
-  std::unordered_map<const Value*, Value*> map;
-  Graph copy = graph.clone(&map);
-  const std::vector<Node*> order = nodes_in_order(copy);
-  std::unordered_map<const Node*, std::int64_t> position;
-  for (std::size_t i = 0; i < order.size(); ++i) position[order[i]] = static_cast<std::int64_t>(i);
+std::vector<Site> find_sites(std::string_view move, std::span<const Rewrite> rewrites,
+                             const Graph& graph, Target target) {
+  Graph copy = graph.clone();
   const std::vector<Node*> originals = nodes_in_order(graph);
+  const std::vector<Node*> order = nodes_in_order(copy);
+  std::unordered_map<const Node*, std::size_t> position;
+  for (std::size_t i = 0; i < order.size(); ++i) position[order[i]] = i;
+  std::unordered_set<const Node*> erased;
+  std::unordered_set<const Node*> taken;  // roots of sites of earlier rewrites, refused ones too
   std::vector<Site> sites;
-  each_site(rewrite, copy, order, target,
-            [&](const Node* root, const std::vector<Node*>& matched, Verdict verdict) {
-              std::vector<Node*> here;
-              for (const Node* m : matched)
-                if (const auto it = position.find(m); it != position.end())
-                  here.push_back(originals[static_cast<std::size_t>(it->second)]);
-              Site site =
-                  site_at(rewrite.name, *originals[static_cast<std::size_t>(position.at(root))],
-                          here, originals);
-              site.verdict = std::move(verdict);
-              sites.push_back(std::move(site));
-            });
+  for (std::size_t r = 0; r < rewrites.size(); ++r) {
+    std::vector<const Node*> now;
+    each_site(rewrites[r], copy, order, target, &erased,
+              [&](const Node* root, const std::vector<Node*>& matched, Verdict verdict) {
+                if (taken.count(root) != 0) return;
+                std::vector<Node*> here;
+                for (const Node* m : matched) {
+                  now.push_back(m);
+                  if (const auto it = position.find(m); it != position.end())
+                    here.push_back(originals[it->second]);
+                }
+                Site site = site_at(move, *originals[position.at(root)], here, originals);
+                site.variant = static_cast<int>(r);
+                site.verdict = std::move(verdict);
+                sites.push_back(std::move(site));
+              });
+    taken.insert(now.begin(), now.end());
+  }
   return sites;
 }
 
-std::size_t apply_sites(const Rewrite& rewrite, Graph& graph, std::span<const Site> sites) {
+std::size_t apply_sites(std::span<const Rewrite> rewrites, Graph& graph,
+                        std::span<const Site> sites) {
   const std::vector<Node*> order = nodes_in_order(graph);
-  std::vector<Node*> roots;
-  for (const Site& s : sites) {
-    TK_CHECK(s.nodes.at(0) >= 0 && s.nodes[0] < static_cast<std::int64_t>(order.size()),
-             "site of another graph");
-    roots.push_back(order[static_cast<std::size_t>(s.nodes[0])]);
-  }
+  std::unordered_set<const Node*> erased;
   std::size_t applied = 0;
-  each_site(rewrite, graph, roots, Target::cpu,
-            [&](const Node*, const std::vector<Node*>&, const Verdict& verdict) {
-              applied += verdict.ok() ? 1 : 0;
-            });
+  for (std::size_t r = 0; r < rewrites.size(); ++r) {
+    std::vector<Node*> roots;
+    for (const Site& s : sites) {
+      TK_CHECK(s.nodes.at(0) >= 0 && s.nodes[0] < static_cast<std::int64_t>(order.size()),
+               "site of another graph");
+      if (s.variant == static_cast<int>(r))
+        roots.push_back(order[static_cast<std::size_t>(s.nodes[0])]);
+    }
+    each_site(rewrites[r], graph, roots, Target::cpu, &erased,
+              [&](const Node*, const std::vector<Node*>&, const Verdict& verdict) {
+                applied += verdict.ok() ? 1 : 0;
+              });
+  }
   return applied;
 }
 
@@ -281,7 +293,8 @@ std::size_t apply_everywhere(const Rewrite& rewrite, Graph& graph, Target target
   const std::size_t limit = graph.n_nodes() + 16;
   for (;;) {
     std::size_t applied = 0;
-    each_site(rewrite, graph, nodes_in_order(graph), target,
+    std::unordered_set<const Node*> erased;
+    each_site(rewrite, graph, nodes_in_order(graph), target, &erased,
               [&](const Node*, const std::vector<Node*>&, const Verdict& verdict) {
                 applied += verdict.ok() ? 1 : 0;
               });
@@ -292,7 +305,7 @@ std::size_t apply_everywhere(const Rewrite& rewrite, Graph& graph, Target target
 }
 
 std::string why_not(const Rewrite& rewrite, const Graph& graph) {
-  const std::vector<Site> sites = find_sites(rewrite, graph, Target::cpu);
+  const std::vector<Site> sites = find_sites(rewrite.name, {&rewrite, 1}, graph, Target::cpu);
   for (const Site& s : sites)
     if (s.verdict.ok()) return "";
   if (!sites.empty()) return sites[0].verdict.reason;

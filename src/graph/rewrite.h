@@ -68,13 +68,16 @@ struct Site {
   Verdict verdict;
 };
 
-// The sites of the rewrite in the graph's order. They do not overlap. Verdicts come from a trial
-// on a copy: escapes, the type of the result, the limits of the operators built.
-std::vector<Site> find_sites(const Rewrite& rewrite, const Graph& graph, Target target);
+// The sites of the rewrites (spellings of one thing, `Site::variant` being their number). A node
+// belongs to one site at most: earlier rewrites first, then the graph's order. Verdicts come from
+// a trial on a copy: escapes, the type of the result, the limits of the operators built.
+std::vector<Site> find_sites(std::string_view move, std::span<const Rewrite> rewrites,
+                             const Graph& graph, Target target);
 
-// Applies the rewrite at the sites (found in this very graph or one that it was cloned from).
+// Applies the rewrites at the sites (found in this very graph or one that it was cloned from).
 // Sites whose nodes an earlier one has consumed are skipped. Returns how many were applied.
-std::size_t apply_sites(const Rewrite& rewrite, Graph& graph, std::span<const Site> sites);
+std::size_t apply_sites(std::span<const Rewrite> rewrites, Graph& graph,
+                        std::span<const Site> sites);
 
 // Everywhere it is adaptable; returns how often. Internal error when the rewrite feeds itself
 // without end.

@@ -1,0 +1,156 @@
+// Golden tests of the moves: every x.tk beside the code. A file holds cases split by "// -----":
+//   // run: fuse_rms_norm, fuse_add_rms_norm      the moves, applied at every adaptable site
+//   graph @... { ... }
+//   // expect                                     the graph that must come out, or
+//   // expect unchanged, because: WORDS           the same graph, and WORDS in the reason, and/or
+//   // site: WORDS                                in order: what the last move finds at the start,
+//                                                 "MODULE VERDICT REASON NOTES"
+// TK_UPDATE=1 rewrites the expected graphs; look at the diff before you commit it.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "base/error.h"
+#include "moves/fuse/move.h"
+
+namespace tk {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> split(const std::string& text, const std::string& by) {
+  std::vector<std::string> parts;
+  std::size_t start = 0;
+  for (;;) {
+    const std::size_t end = text.find(by, start);
+    parts.push_back(text.substr(start, end - start));
+    if (end == std::string::npos) return parts;
+    start = end + by.size();
+  }
+}
+
+std::string trimmed(std::string s) {
+  const char* blank = " \r\n";
+  s.erase(0, s.find_first_not_of(blank) == std::string::npos ? s.size()
+                                                             : s.find_first_not_of(blank));
+  s.erase(s.find_last_not_of(blank) + 1);
+  return s;
+}
+
+struct Case {
+  std::vector<std::string> moves;
+  std::string before, expected, because;
+  bool unchanged = false, has_graph = false;
+  std::vector<std::string> sites;
+  std::string head;  // everything up to and with "// expect"
+};
+
+Case read_case(const std::string& text) {
+  Case c;
+  std::istringstream lines(text);
+  std::string* graph = &c.before;
+  for (std::string line; std::getline(lines, line);) {
+    const std::string t = trimmed(line);
+    if (graph == &c.before || t.rfind("// ", 0) == 0) c.head += line + "\n";
+    if (t.rfind("// run:", 0) == 0) {
+      for (const std::string& m : split(t.substr(7), ",")) c.moves.push_back(trimmed(m));
+    } else if (t.rfind("// expect unchanged, because:", 0) == 0) {
+      c.unchanged = true;
+      c.because = trimmed(t.substr(29));
+    } else if (t == "// expect") {
+      c.has_graph = true;
+      graph = &c.expected;
+    } else if (t.rfind("// site:", 0) == 0) {
+      c.sites.push_back(trimmed(t.substr(8)));
+    } else if (t.rfind("//", 0) != 0) {
+      *graph += line + "\n";
+    }
+  }
+  return c;
+}
+
+std::string reason_of(const Move& move, const Graph& graph) {
+  for (const Site& s : move.find(graph, Target::cpu))
+    if (!s.verdict.ok()) return s.verdict.reason;
+  std::string all;
+  for (const Rewrite& r : move.rewrites) all += why_not(r, graph) + "\n";
+  return all;
+}
+
+std::string line_of(const Site& s) {
+  std::string line = cat(s.module, " ", name_of(s.verdict.kind));
+  if (!s.verdict.constraint.empty()) line += cat(" [", s.verdict.constraint, "]");
+  if (!s.verdict.reason.empty()) line += cat(" ", s.verdict.reason);
+  for (const std::string& n : s.verdict.notes) line += cat("; ", n);
+  return trimmed(line);
+}
+
+class Golden : public testing::TestWithParam<std::string> {};
+
+TEST_P(Golden, Moves) {
+  const fs::path path = fs::path(TK_SOURCE_DIR) / "src/moves/fuse" / GetParam();
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  const bool update = std::getenv("TK_UPDATE") != nullptr;
+  std::string updated;
+  int number = 0;
+  for (const std::string& part : split(text.str(), "// -----\n")) {
+    SCOPED_TRACE(cat(GetParam(), " case ", ++number));
+    const Case c = read_case(part);
+    Graph graph = parse_graph(c.before, GetParam());
+    verify(graph);
+    const std::string before = print(graph);
+    ASSERT_EQ(print(parse_graph(before)), before);
+    const Move* last = nullptr;
+    for (const std::string& name : c.moves) {
+      last = find_move(name);
+      ASSERT_NE(last, nullptr) << name;
+      if (name == c.moves.back()) {
+        const std::vector<Site> sites = last->find(graph, Target::cpu);
+        ASSERT_EQ(print(graph), before) << "find has changed the graph";
+        if (!c.sites.empty()) {
+          EXPECT_EQ(sites.size(), c.sites.size());
+        }
+        for (std::size_t i = 0; i < c.sites.size() && i < sites.size(); ++i)
+          EXPECT_NE(line_of(sites[i]).find(c.sites[i]), std::string::npos)
+              << "found: " << line_of(sites[i]) << "\nexpected: " << c.sites[i];
+      }
+      apply_move(*last, graph);
+      verify(graph, name);
+    }
+    graph.erase_dead();
+    verify(graph, "erase_dead");
+    updated += (number > 1 ? "// -----\n" : "") + c.head;
+    if (c.unchanged) {
+      EXPECT_EQ(print(graph), before);
+      EXPECT_NE(reason_of(*last, graph).find(c.because), std::string::npos)
+          << reason_of(*last, graph);
+    }
+    if (c.has_graph) {
+      if (update) {
+        updated += print(graph);
+      } else {
+        EXPECT_EQ(print(graph), print(parse_graph(c.expected, GetParam() + " (expected)")));
+      }
+    }
+  }
+  if (update) std::ofstream(path) << updated;
+}
+
+std::vector<std::string> files() {
+  std::vector<std::string> names;
+  for (const auto& e : fs::directory_iterator(fs::path(TK_SOURCE_DIR) / "src/moves/fuse"))
+    if (e.path().extension() == ".tk") names.push_back(e.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, Golden, testing::ValuesIn(files()), [](const auto& info) {
+  return info.param.substr(0, info.param.find('.'));
+});
+
+}  // namespace
+}  // namespace tk
