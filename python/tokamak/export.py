@@ -1,13 +1,15 @@
 """The capture itself: a model in, a folder out. The format is described in
 docs/commands/capture.md."""
 
+import importlib
 import json
 import os
 import shutil
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import archive, graph, output, weights
+from . import archive, graph, output, rope, weights
 from .errors import CaptureError
 from .progress import Progress, to_stderr
 
@@ -46,7 +48,8 @@ def capture(
         with .logits), a transformers model, or the path of a Hugging Face folder.
     example_inputs: (input_ids, position_ids), both int64 [batch, sequence] of at least 2 by 2;
         their values don't matter unless the forward fails on them.
-    max_length: the longest sequence; config.json's max_position_embeddings otherwise.
+    max_length: the longest sequence; config.json's max_position_embeddings otherwise (where
+        rotary frequencies change with the length, the length up to which they don't).
     dtype, attention: for a folder only: "auto", "float32", "bfloat16", "float16"; "auto", "sdpa",
         "eager".
     """
@@ -56,6 +59,9 @@ def capture(
         from . import huggingface
 
         source = Path(model)
+        if "transformers" not in sys.modules:
+            with progress.stage("load torch and transformers"):
+                importlib.import_module("transformers.models.auto.modeling_auto")
         huggingface.check_folder(source)
         output.check(output_dir, source)
         with progress.stage("load the model"):
@@ -63,12 +69,16 @@ def capture(
     else:
         output.check(output_dir)
     inputs = _inputs(example_inputs, example_batch, example_sequence)
-    limit = _max_length(model, max_length, inputs[0].shape[1])
+    limit = _max_length(model, max_length, inputs[0].shape[1], progress)
     config = getattr(model, "config", None)
     is_transformers = hasattr(config, "to_json_string")
 
     with output.writing(output_dir) as folder:
-        with _as_captured(model, is_transformers), progress.stage("export the graph"):
+        with (
+            _as_captured(model, is_transformers),
+            rope.fixed(model, limit),
+            progress.stage("export the graph"),
+        ):
             program = _trace(model, inputs, limit, is_transformers, attention, progress)
         tensors = {**program.state_dict, **program.constants}
         with progress.stage("write the weights"):
@@ -97,11 +107,18 @@ def _inputs(example_inputs, batch, sequence):
     return inputs
 
 
-def _max_length(model, asked, example_length):
+def _max_length(model, asked, example_length, progress):
     config = getattr(model, "config", None)
     if hasattr(config, "get_text_config"):
         config = config.get_text_config()
     limit = asked or getattr(config, "max_position_embeddings", None) or DEFAULT_MAX_LENGTH
+    exact = rope.exact_length(model)
+    if exact is not None and isinstance(limit, int) and limit > exact:
+        if asked is None:
+            progress.say(f"  up to {exact} positions: beyond, the rotary frequencies are others")
+            limit = exact
+        else:
+            progress.say(f"  with the rotary frequencies for more than {exact} positions")
     if not isinstance(limit, int) or limit < example_length:
         raise CaptureError(
             "TK1013",

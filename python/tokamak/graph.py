@@ -167,6 +167,9 @@ def _specialised(error, module, inputs, max_length, model_files):
     elif bound:
         message = f"the forward takes another path for sequences longer than {bound[1]}"
         help = f"capture one path only: --max-length {bound[1]} (max_length={bound[1]})"
+    elif guard and guard[1].endswith(f"] != {max_length}"):
+        message = f"the forward does not hold for sequences of exactly {max_length}"
+        help = f"capture shorter ones: --max-length {max_length - 1} (max_length={max_length - 1})"
     else:
         message = "the forward holds only for some sizes" + (f": {guard[1]}" if guard else "")
         help = "make it hold for every batch and sequence size (pad inside, or mask)"

@@ -49,9 +49,24 @@ FAST = {
     "mixtral": ("mixtral", MIXTRAL_MOE),
     "phi3": ("phi3", {}),
     "gpt-neox": ("gpt_neox", {}),
+    "phi3-longrope": (
+        "phi3",
+        {
+            "max_position_embeddings": 128,
+            "original_max_position_embeddings": 64,
+            "rope_scaling": {
+                "type": "longrope",
+                "short_factor": [1.0, 1.1, 1.2, 1.3],
+                "long_factor": [2.0, 3.0, 4.0, 5.0],
+            },
+        },
+    ),
 }
 
 SLOW = {
+    "llama-dynamic": ("llama", {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}),
+    "gemma4": ("gemma4_text", {"head_dim": 8}),
+    "lfm2": ("lfm2", {}),
     "bloom": ("bloom", {"n_head": 4, "n_layer": 2}),
     "cohere2": ("cohere2", {"sliding_window": 4, "head_dim": 8}),
     "deepseek-v2": ("deepseek_v2", {"num_key_value_heads": 4, **MLA, **DEEPSEEK_MOE}),

@@ -160,6 +160,21 @@ def test_any_module(tmp_path):
     assert not (tmp_path / "out" / "config.json").exists()
 
 
+def test_longrope_beyond_its_switch_has_the_long_frequencies(tmp_path):
+    model = families.make("phi3-longrope")
+    rotary = model.model.rotary_emb
+    kept = rotary.inv_freq
+    tokamak.capture(model, tmp_path / "out", max_length=128, quiet=True)
+    assert rotary.inv_freq is kept and rotary.rope_type == "longrope"
+    found = reload.weights_of(tmp_path / "out")["model.model.rotary_emb.inv_freq"]
+    positions = torch.arange(64, 72).expand(1, 8)  # past the switch: the model takes them too
+    ids = torch.arange(8).expand(1, 8)
+    expected = logits_of(model.eval(), ids, positions)
+    torch.testing.assert_close(found, rotary.inv_freq)
+    program = reload.program_of(tmp_path / "out")
+    torch.testing.assert_close(program.module()(ids, positions.contiguous()), expected)
+
+
 def test_import_of_the_submodule_keeps_the_function(tmp_path):
     import tokamak.capture as module
 

@@ -61,6 +61,11 @@ def test_the_suggested_length_works(tmp_path):
     tokamak.capture(bad_models.LongPath(), tmp_path / "out", max_length=100, quiet=True)
 
 
+def test_dynamic_rope_beyond_its_length(tmp_path):
+    error = failure(tmp_path, families.make("llama-dynamic"), max_length=100)
+    assert error.code == "TK1007" and "--max-length 64" in error.help
+
+
 def test_a_deeper_frame_is_a_note(tmp_path):
     error = failure(tmp_path, bad_models.Nested())
     assert any("bad_helper.py:5 in branch_on_values" in note for note in error.notes), str(error)
