@@ -2,6 +2,7 @@
 
 #include <type_traits>
 
+#include "cpu/kernels/bf16_dot.h"
 #include "cpu/kernels/linear_impl.h"
 #include "cpu/kernels/targets.h"
 
@@ -22,16 +23,32 @@ namespace HWY_NAMESPACE {
 // Output columns whose sums are gathered before the epilogue runs over them.
 constexpr std::int64_t chunk_width = 64;
 
+// Whether products of these types go through vdpbf16ps. Only the AVX3 code asks at all.
+template <class X, class W>
+bool bf16_dot() {
+  if constexpr (HWY_TARGET == HWY_AVX3 && std::is_same_v<X, bf16> && std::is_same_v<W, bf16>)
+    return use_bf16_dot();
+  return false;
+}
+
 // ---- few rows ----
+
+template <class X, class W>
+void stream_sums(const LinearArgs& a, const X* const* x, std::int64_t m, std::int64_t n0,
+                 std::int64_t n, float* sums, std::int64_t ld) {
+  const W* w = static_cast<const W*>(a.w);
+  if (a.layout == WeightLayout::k_n)
+    return stream_columns(x, m, w + n0, a.w_stride, n, a.k, sums, ld);
+  w += n0 * a.w_stride;
+  if constexpr (std::is_same_v<X, bf16> && std::is_same_v<W, bf16>)
+    if (bf16_dot<X, W>()) return stream_rows_bf16_dot(x, m, w, a.w_stride, n, a.k, sums, ld);
+  stream_rows(x, m, w, a.w_stride, n, a.k, sums, ld);
+}
 
 template <class X, class W>
 void stream_part(const LinearArgs& a, const X* const* x, std::int64_t m, std::int64_t n0,
                  std::int64_t n, float* sums, std::int64_t ld) {
-  const W* w = static_cast<const W*>(a.w);
-  if (a.layout == WeightLayout::n_k)
-    stream_rows(x, m, w + n0 * a.w_stride, a.w_stride, n, a.k, sums, ld);
-  else
-    stream_columns(x, m, w + n0, a.w_stride, n, a.k, sums, ld);
+  stream_sums<X, W>(a, x, m, n0, n, sums, ld);
   for (std::int64_t i = 0; i < m; ++i) add_bias(a, n0, n, sums + i * ld);
 }
 
@@ -85,6 +102,38 @@ void finish_panel_rows(const LinearArgs& a, std::int64_t row, int mt, std::int64
   }
 }
 
+template <class X, class W>
+void pack(const LinearArgs& a, std::int64_t n0, std::int64_t n, std::int64_t p, std::int64_t depth,
+          char* panel) {
+  const W* w = static_cast<const W*>(a.w);
+  if constexpr (std::is_same_v<W, bf16>)
+    if (bf16_dot<X, W>())
+      return pack_panel_bf16_dot(w, a.w_stride, a.layout, n0, n, p, depth,
+                                 reinterpret_cast<bf16*>(panel));
+  pack_panel(w, a.w_stride, a.layout, n0, n, p, depth, reinterpret_cast<float*>(panel));
+}
+
+// Sums of rows [i, i + mt) of the set with each panel, over `depth` elements from p on.
+template <class X, class W>
+void multiply(const LinearArgs& a, const RowSet& rows, std::int64_t i, int mt, int panels,
+              std::int64_t p, std::int64_t depth, const PanelScratch& scratch) {
+  const X* x[panel_tile_rows_bf16_dot];
+  for (int r = 0; r < mt; ++r)
+    x[r] = static_cast<const X*>(a.x) + rows.x_row(i + r) * a.x_stride + p;
+  if constexpr (std::is_same_v<X, bf16>)
+    if (bf16_dot<X, W>()) {
+      for (int q = 0; q < panels; ++q)
+        panel_tile_bf16_dot(mt, x, depth, reinterpret_cast<const bf16*>(scratch.panel[q]), p > 0,
+                            scratch.sums[q] + i * panel_width);
+      return;
+    }
+  for (int r = 0; r < mt; ++r) widen_row(x[r], depth, scratch.x_block + r * panel_depth);
+  for (int q = 0; q < panels; ++q)
+    panel_tile_any(mt, scratch.x_block, panel_depth,
+                   reinterpret_cast<const float*>(scratch.panel[q]), depth, p > 0,
+                   scratch.sums[q] + i * panel_width);
+}
+
 // One panel of columns (two when gated) over all rows.
 template <class X, class W>
 void panel_product(const LinearArgs& a, const RowSet& rows, std::int64_t c, std::int64_t n,
@@ -95,21 +144,15 @@ void panel_product(const LinearArgs& a, const RowSet& rows, std::int64_t c, std:
   const std::int64_t count[2] = {pairs ? std::min(2 * n, panel_width) : n,
                                  pairs ? 2 * n - std::min(2 * n, panel_width) : n};
   const int panels = a.gated ? 2 : 1;
+  const int tile = bf16_dot<X, W>() ? panel_tile_rows_bf16_dot : panel_tile_rows;
   for (std::int64_t p = 0; p < a.k || p == 0; p += panel_depth) {
     const std::int64_t depth = std::min(panel_depth, a.k - p);
     const bool last = p + depth == a.k;
     for (int q = 0; q < panels; ++q)
-      if (count[q] > 0)
-        pack_panel(static_cast<const W*>(a.w), a.w_stride, a.layout, first[q], count[q], p, depth,
-                   reinterpret_cast<float*>(scratch.panel[q]));
-    for (std::int64_t i = 0; i < rows.count; i += panel_tile_rows) {
-      const int mt = static_cast<int>(std::min<std::int64_t>(panel_tile_rows, rows.count - i));
-      for (int r = 0; r < mt; ++r)
-        widen_row(static_cast<const X*>(a.x) + rows.x_row(i + r) * a.x_stride + p, depth,
-                  scratch.x_block + r * panel_depth);
-      for (int q = 0; q < panels; ++q)
-        panel_tile_any(mt, scratch.x_block, panel_depth, reinterpret_cast<float*>(scratch.panel[q]),
-                       depth, p > 0, scratch.sums[q] + i * panel_width);
+      if (count[q] > 0) pack<X, W>(a, first[q], count[q], p, depth, scratch.panel[q]);
+    for (std::int64_t i = 0; i < rows.count; i += tile) {
+      const int mt = static_cast<int>(std::min<std::int64_t>(tile, rows.count - i));
+      multiply<X, W>(a, rows, i, mt, panels, p, depth, scratch);
       if (last) finish_panel_rows(a, rows.first + i, mt, c, n, i, first, count, scratch);
     }
   }

@@ -1,0 +1,245 @@
+#include "cpu/kernels/bf16_dot.h"
+
+// GCC 12 takes its own _mm512_undefined_ps for an uninitialised variable (GCC bug 105593).
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include <immintrin.h>
+
+#include <cstring>
+
+#include "cpu/kernels/linear_impl.h"
+
+// Everything above is compiled for any x86-64; only what follows may use the instructions.
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,bmi2")
+
+namespace tk::kernels {
+namespace {
+
+using V = __m512;
+
+inline __m512i raw(const bf16* p) { return _mm512_loadu_si512(p); }
+inline __m512i raw_tail(const bf16* p, std::int64_t n) {
+  return _mm512_maskz_loadu_epi16(static_cast<__mmask32>((1U << n) - 1U), p);
+}
+inline V dot(V acc, __m512i a, __m512i b) {
+  return _mm512_dpbf16_ps(acc, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
+}
+
+// The sums of the lanes of four vectors.
+inline __m128 sum4(V a, V b, V c, V d) {
+  const V ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+  const V cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+  const __m512d abd = _mm512_castps_pd(ab), cdd = _mm512_castps_pd(cd);
+  const V all = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(abd, cdd)),
+                              _mm512_castpd_ps(_mm512_unpackhi_pd(abd, cdd)));
+  const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(all), _mm512_extractf32x8_ps(all, 1));
+  return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+}
+
+// sums[i * ld + j] = x[i] . w[j] for MT rows of x and R rows of W (1 or a multiple of 4).
+template <int MT, int R>
+inline void dot_tile(const bf16* const* x, const bf16* w, std::int64_t w_stride, std::int64_t k,
+                     std::int64_t ahead, float* sums, std::int64_t ld) {
+  V acc[MT][R];
+  for (int i = 0; i < MT; ++i)
+    for (int j = 0; j < R; ++j) acc[i][j] = _mm512_setzero_ps();
+  std::int64_t p = 0;
+  for (; p + 32 <= k; p += 32) {
+    __m512i xv[MT];
+    for (int i = 0; i < MT; ++i) xv[i] = raw(x[i] + p);
+    for (int j = 0; j < R; ++j) {
+      const bf16* q = w + j * w_stride + p;
+      _mm_prefetch(reinterpret_cast<const char*>(q + ahead), _MM_HINT_T0);
+      const __m512i wv = raw(q);
+      for (int i = 0; i < MT; ++i) acc[i][j] = dot(acc[i][j], xv[i], wv);
+    }
+  }
+  if (p < k) {
+    __m512i xv[MT];
+    for (int i = 0; i < MT; ++i) xv[i] = raw_tail(x[i] + p, k - p);
+    for (int j = 0; j < R; ++j) {
+      const __m512i wv = raw_tail(w + j * w_stride + p, k - p);
+      for (int i = 0; i < MT; ++i) acc[i][j] = dot(acc[i][j], xv[i], wv);
+    }
+  }
+  for (int i = 0; i < MT; ++i) {
+    if constexpr (R == 1) {
+      const V zero = _mm512_setzero_ps();
+      _mm_store_ss(sums + i * ld, sum4(acc[i][0], zero, zero, zero));
+    } else {
+      for (int j = 0; j < R; j += 4)
+        _mm_storeu_ps(sums + i * ld + j,
+                      sum4(acc[i][j], acc[i][j + 1], acc[i][j + 2], acc[i][j + 3]));
+    }
+  }
+}
+
+template <int R>
+inline void dot_rows(const bf16* const* x, std::int64_t m, const bf16* w, std::int64_t w_stride,
+                     std::int64_t k, std::int64_t ahead, float* sums, std::int64_t ld) {
+  std::int64_t i = 0;
+  for (; i + 4 <= m; i += 4) dot_tile<4, R>(x + i, w, w_stride, k, ahead, sums + i * ld, ld);
+  if (m - i == 3) dot_tile<3, R>(x + i, w, w_stride, k, ahead, sums + i * ld, ld);
+  if (m - i == 2) dot_tile<2, R>(x + i, w, w_stride, k, ahead, sums + i * ld, ld);
+  if (m - i == 1) dot_tile<1, R>(x + i, w, w_stride, k, ahead, sums + i * ld, ld);
+}
+
+}  // namespace
+
+void stream_rows_bf16_dot(const bf16* const* x, std::int64_t m, const bf16* w,
+                          std::int64_t w_stride, std::int64_t n, std::int64_t k, float* sums,
+                          std::int64_t ld) {
+  const std::int64_t ahead = stream_ahead(w_stride, sizeof(bf16));
+  std::int64_t j = 0;
+  for (; j + 4 <= n; j += 4) dot_rows<4>(x, m, w + j * w_stride, w_stride, k, ahead, sums + j, ld);
+  for (; j < n; ++j) dot_rows<1>(x, m, w + j * w_stride, w_stride, k, ahead, sums + j, ld);
+}
+
+// ---- panels ----
+
+namespace {
+
+// 16 rows of 16 words become 16 columns: row i of the result holds word i of every row.
+inline void transpose16(__m512i (&r)[16]) {
+  __m512i t[16];
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4) {
+    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+  }
+  // Now r[4 g + c] holds, in 128-bit lane l, word 4 l + c of rows 4 g .. 4 g + 3.
+  for (int c = 0; c < 4; ++c) {
+    const __m512i a = _mm512_shuffle_i32x4(r[c], r[4 + c], 0x88);
+    const __m512i b = _mm512_shuffle_i32x4(r[c], r[4 + c], 0xdd);
+    const __m512i d = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0x88);
+    const __m512i e = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0xdd);
+    t[c] = _mm512_shuffle_i32x4(a, d, 0x88);
+    t[8 + c] = _mm512_shuffle_i32x4(a, d, 0xdd);
+    t[4 + c] = _mm512_shuffle_i32x4(b, e, 0x88);
+    t[12 + c] = _mm512_shuffle_i32x4(b, e, 0xdd);
+  }
+  for (int i = 0; i < 16; ++i) r[i] = t[i];
+}
+
+void pack_rows(const bf16* w, std::int64_t w_stride, std::int64_t n, std::int64_t depth,
+               bf16* panel) {
+  for (std::int64_t p = 0; p < depth; p += 32)
+    for (std::int64_t half = 0; half < 2; ++half) {
+      __m512i r[16];
+      for (std::int64_t j = 0; j < 16; ++j) {
+        const std::int64_t row = half * 16 + j;
+        const bf16* q = w + row * w_stride + p;
+        if (row >= n)
+          r[j] = _mm512_setzero_si512();
+        else
+          r[j] = p + 32 <= depth ? raw(q) : raw_tail(q, depth - p);
+      }
+      transpose16(r);
+      const std::int64_t pairs = std::min<std::int64_t>(16, (depth - p + 1) / 2);
+      for (std::int64_t i = 0; i < pairs; ++i)
+        _mm512_storeu_si512(panel + ((p / 2 + i) * panel_width + half * 16) * 2, r[i]);
+    }
+}
+
+void pack_columns(const bf16* w, std::int64_t w_stride, std::int64_t n, std::int64_t depth,
+                  bf16* panel) {
+  const auto mask = static_cast<__mmask32>(n >= 32 ? ~0U : (1U << n) - 1U);
+  // Two rows of W, word by word: 0 1 2 .. 15 and 16 .. 31 of both.
+  alignas(64) static constexpr std::uint16_t order[2][32] = {
+      {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
+       8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47},
+      {16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55,
+       24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63}};
+  const __m512i lo = _mm512_load_si512(order[0]), hi = _mm512_load_si512(order[1]);
+  for (std::int64_t p = 0; p < depth; p += 2) {
+    const __m512i a = _mm512_maskz_loadu_epi16(mask, w + p * w_stride);
+    const __m512i b = p + 1 < depth ? _mm512_maskz_loadu_epi16(mask, w + (p + 1) * w_stride)
+                                    : _mm512_setzero_si512();
+    bf16* out = panel + p * panel_width;
+    _mm512_storeu_si512(out, _mm512_permutex2var_epi16(a, lo, b));
+    _mm512_storeu_si512(out + 32, _mm512_permutex2var_epi16(a, hi, b));
+  }
+}
+
+template <int MT>
+void panel_tile(const bf16* const* x, std::int64_t depth, const bf16* panel, bool add,
+                float* sums) {
+  V acc[MT][2];
+  for (int i = 0; i < MT; ++i)
+    for (int v = 0; v < 2; ++v)
+      acc[i][v] = add ? _mm512_loadu_ps(sums + i * panel_width + v * 16) : _mm512_setzero_ps();
+  const bf16* b = panel;
+  std::int64_t p = 0;
+  for (; p + 2 <= depth; p += 2, b += 2 * panel_width) {
+    const __m512i w0 = raw(b), w1 = raw(b + 32);
+    for (int i = 0; i < MT; ++i) {
+      int pair;
+      std::memcpy(&pair, x[i] + p, sizeof(pair));
+      const __m512i xv = _mm512_set1_epi32(pair);
+      acc[i][0] = dot(acc[i][0], xv, w0);
+      acc[i][1] = dot(acc[i][1], xv, w1);
+    }
+  }
+  if (p < depth) {
+    const __m512i w0 = raw(b), w1 = raw(b + 32);
+    for (int i = 0; i < MT; ++i) {
+      const __m512i xv = _mm512_set1_epi32(x[i][p].bits);
+      acc[i][0] = dot(acc[i][0], xv, w0);
+      acc[i][1] = dot(acc[i][1], xv, w1);
+    }
+  }
+  for (int i = 0; i < MT; ++i)
+    for (int v = 0; v < 2; ++v) _mm512_storeu_ps(sums + i * panel_width + v * 16, acc[i][v]);
+}
+
+}  // namespace
+
+void pack_panel_bf16_dot(const bf16* w, std::int64_t w_stride, WeightLayout layout, std::int64_t n0,
+                         std::int64_t n, std::int64_t p0, std::int64_t depth, bf16* panel) {
+  if (layout == WeightLayout::n_k)
+    pack_rows(w + n0 * w_stride + p0, w_stride, n, depth, panel);
+  else
+    pack_columns(w + p0 * w_stride + n0, w_stride, n, depth, panel);
+}
+
+void panel_tile_bf16_dot(int mt, const bf16* const* x, std::int64_t depth, const bf16* panel,
+                         bool add, float* sums) {
+  switch (mt) {
+    case 1:
+      return panel_tile<1>(x, depth, panel, add, sums);
+    case 2:
+      return panel_tile<2>(x, depth, panel, add, sums);
+    case 3:
+      return panel_tile<3>(x, depth, panel, add, sums);
+    case 4:
+      return panel_tile<4>(x, depth, panel, add, sums);
+    case 5:
+      return panel_tile<5>(x, depth, panel, add, sums);
+    case 6:
+      return panel_tile<6>(x, depth, panel, add, sums);
+    case 7:
+      return panel_tile<7>(x, depth, panel, add, sums);
+    case 8:
+      return panel_tile<8>(x, depth, panel, add, sums);
+    case 9:
+      return panel_tile<9>(x, depth, panel, add, sums);
+    case 10:
+      return panel_tile<10>(x, depth, panel, add, sums);
+    case 11:
+      return panel_tile<11>(x, depth, panel, add, sums);
+    case 12:
+      return panel_tile<12>(x, depth, panel, add, sums);
+    default:
+      return;
+  }
+}
+
+}  // namespace tk::kernels
+
+#pragma GCC pop_options

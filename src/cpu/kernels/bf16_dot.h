@@ -1,0 +1,25 @@
+// Products of bf16 with the dot product instruction of AVX512-BF16 (vdpbf16ps), which Highway 1.0.3
+// does not know. Call only when use_bf16_dot(). Denormal inputs count as zero, and each pair of
+// products is added to the f32 sum with the instruction's own rounding.
+#pragma once
+
+#include "cpu/kernels/linear.h"
+
+namespace tk::kernels {
+
+// As stream_rows of stream-inl.h.
+void stream_rows_bf16_dot(const bf16* const* x, std::int64_t m, const bf16* w,
+                          std::int64_t w_stride, std::int64_t n, std::int64_t k, float* sums,
+                          std::int64_t ld);
+
+// A panel of pairs: panel[(p / 2 * 32 + j) * 2 + p % 2] = W(n0 + j, p0 + p); zero beyond n and
+// depth.
+void pack_panel_bf16_dot(const bf16* w, std::int64_t w_stride, WeightLayout layout, std::int64_t n0,
+                         std::int64_t n, std::int64_t p0, std::int64_t depth, bf16* panel);
+
+// sums[i * 32 + j] (+)= x[i][0 .. depth) . panel[:, j] for mt <= panel_tile_rows_bf16_dot rows.
+constexpr int panel_tile_rows_bf16_dot = 12;
+void panel_tile_bf16_dot(int mt, const bf16* const* x, std::int64_t depth, const bf16* panel,
+                         bool add, float* sums);
+
+}  // namespace tk::kernels
