@@ -1,0 +1,12 @@
+// The overview part of the page: tables that read without JavaScript and sort with it.
+#pragma once
+
+#include <string>
+
+#include "report/profile/page.h"
+
+namespace tk {
+
+std::string overview_tables(const PageInput& in);
+
+}  // namespace tk

@@ -1,0 +1,157 @@
+#include "timeline/analysis.h"
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+
+#include "base/error.h"
+#include "timeline/decimal.h"
+#include "timeline/load.h"
+#include "timeline/structure_auto.h"
+#include "timeline/structure_sample.h"
+
+namespace tk {
+
+namespace {
+
+std::string label_of(const ProfileFiles& files) {
+  std::string name = files.root.filename().string();
+  if (name.empty()) name = files.root.parent_path().filename().string();
+  for (const char* end : {".gz", ".csv", ".json", "_ascend_pt"})
+    if (name.ends_with(end)) name.resize(name.size() - std::string(end).size());
+  for (char& c : name)
+    if (!(std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.')) c = '_';
+  return name.empty() || name == "." || name == ".." ? "profile" : name;
+}
+
+OutlierRule outlier_rule(const std::string& text) {
+  OutlierRule rule;
+  const std::size_t at = text.find(':');
+  const std::string method = text.substr(0, at);
+  if (method != "iqr" && method != "z")
+    throw UserError("TK0700", cat("--outlier ", text, ": the method is iqr or z"))
+        .help("for example --outlier iqr:1.5");
+  rule.z = method == "z";
+  rule.k = rule.z ? 2 : 1.5;
+  if (at != text.npos) {
+    const auto k = decimal_double(text.substr(at + 1));
+    if (!k || *k <= 0)
+      throw UserError("TK0700", cat("--outlier ", text, ": the factor is a number above 0"));
+    rule.k = *k;
+  }
+  return rule;
+}
+
+// A decode step's attention reads one token per sequence: the dimension of tokens equals the batch.
+// Told by the matrix multiplications: the rows of the first operand that occur most.
+void guess_stage(Analysis& a, const ProfileOptions& options) {
+  if (!options.stage.empty()) {
+    a.stage = options.stage;
+    a.stage_origin = "user";
+    return;
+  }
+  if (!a.files.stage.empty()) {
+    a.stage = a.files.stage;
+    a.stage_origin = "auto:folder_name";
+    return;
+  }
+  for (std::uint32_t i : a.ops.ops) {
+    const Kernel& k = a.timeline.kernels[i];
+    const std::string_view type = a.timeline.text(k.type);
+    const bool decode =
+        type.starts_with("IncreFlashAttention") || type.starts_with("PagedAttention");
+    const bool prefill =
+        type.starts_with("PromptFlashAttention") || type.starts_with("FlashAttentionScore");
+    if (!decode && !prefill) continue;
+    a.stage = decode ? "decode" : "prefill";
+    a.stage_origin = cat("auto:", type);
+    return;
+  }
+  a.stage_origin = "auto:unknown";
+}
+
+void gate(Analysis& a, const ProfileOptions& options) {
+  const Metrics& m = *a.metrics;
+  std::size_t unowned = m.compute_unowned;
+  // Pre and post are parts of the step that were found; only what is left over speaks against a
+  // structure that nobody declared.
+  const bool automatic = a.structure.origin.starts_with("auto");
+  if (automatic) {
+    unowned = 0;
+    for (std::uint32_t op : a.structure.between)
+      unowned += a.timeline.kernels[a.ops.ops[op]].core != Core::communication;
+  }
+  if (m.compute_ops == 0) return;
+  const double share = static_cast<double>(unowned) / static_cast<double>(m.compute_ops);
+  if (share <= options.unmatched_limit) return;
+  std::string first;
+  std::size_t n = 0;
+  for (const auto* v : {&a.structure.pre, &a.structure.between, &a.structure.post})
+    for (std::uint32_t op : *v)
+      if (n++ < 20) first += cat(n > 1 ? ", " : "", op);
+  const std::string text = cat(
+      unowned, " of ", m.compute_ops, " compute kernels (", std::lround(share * 1000) / 10.0,
+      " %) are in no component, more than ", options.unmatched_limit * 100, " %; first: ", first);
+  if (options.accepts("unmatched")) {
+    a.warnings.push_back(text + " (accepted)");
+  } else {
+    a.warnings.push_back(text +
+                         ". Mostly sampling, embedding or copies: --accept unmatched. Long runs of "
+                         "compute: declare a component (--structure, --samples)");
+    a.blocked = true;
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Analysis> analyse(const ProfileFiles& files, const ProfileOptions& options) {
+  auto out = std::make_unique<Analysis>();
+  Analysis& a = *out;
+  a.files = files;
+  LoadOptions load;
+  load.trace = !options.no_trace;
+  load.allow_truncated = options.allow_truncated;
+  a.timeline = load_profile(files, load);
+  Timeline& t = a.timeline;
+  a.label = options.label.empty() ? label_of(files) : options.label;
+  const std::optional<int> rank = files.rank ? files.rank : t.info.rank;
+  a.rank = rank ? std::to_string(*rank) : "unknown";
+  a.roles = roles_of(t);
+  if (!options.overview) cut_passes(t, a.roles);
+  a.by_step = kernels_by_step(t);
+  a.steps = summarize_steps(t, a.by_step);
+  a.choice = choose_step(t, a.by_step, a.steps, options.step, options.strict_steps);
+  for (const std::string& w : a.choice.warnings) a.warnings.push_back(w);
+  a.ops = step_ops(t, static_cast<std::int32_t>(a.choice.step), a.by_step[a.choice.step],
+                   options.keep_ai_cpu);
+  if (a.ops.size() == 0)
+    throw UserError("TK0912", cat("step ", a.step().name, " holds only AI CPU kernels"))
+        .help("choose another --step, or --overview --keep-ai-cpu");
+  a.gaps = std::make_unique<GapFinder>(t);
+  a.overview = make_overview(t, a.steps, a.choice.step, a.ops, *a.gaps);
+  guess_stage(a, options);
+  if (options.overview) {
+    a.structure.reason = "only the overview was asked for";
+    return out;
+  }
+  if (!options.structure.empty() || !options.samples.empty())
+    a.structure = sample_structure(t, a.ops, options.structure, options.samples, options.accept);
+  else
+    a.structure = auto_structure(t, a.ops, a.roles);
+  for (const Warning& w : a.structure.warnings) a.warnings.push_back(cat(w.code, ": ", w.message));
+  if (!a.structure.found) {
+    if (!t.has_stream && !options.structure.empty()) a.blocked = true;
+    return out;
+  }
+  a.rules = options.rules.empty() ? default_rules(t, a.ops, a.roles, a.structure)
+                                  : read_cluster_rules(options.rules);
+  if (!options.outlier.empty()) a.rules.outlier = outlier_rule(options.outlier);
+  a.metrics = compute_metrics(t, a.ops, a.structure, a.rules);
+  a.metrics->label = a.label;
+  a.metrics->generated_at = std::time(nullptr);
+  for (const std::string& w : a.metrics->warnings) a.warnings.push_back(w);
+  gate(a, options);
+  return out;
+}
+
+}  // namespace tk

@@ -1,0 +1,35 @@
+// What the profile command was asked for.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace tk {
+
+struct ProfileOptions {
+  std::string path, out, label, stage, step = "auto";
+  int rank = -1;
+  std::string structure, samples, rules, theory = "on", theory_decisions, taxonomy, annotations;
+  std::string outlier;  // iqr:1.5, z:2
+  double unmatched_limit = 0.05;
+  std::vector<std::string> accept;
+  std::string reuse = "auto", graph;
+  std::vector<std::string> compare;
+  std::string baseline, metric = "median";
+  bool split = false, json = false, overview = false, check = false, all = false;
+  bool allow_truncated = false, no_trace = false, strict_steps = false, keep_ai_cpu = false,
+       no_insights = false, ask = false;
+  std::string log, expect, withdraw, withdraw_reason;
+  double latency_ms = 0;
+
+  bool accepts(const std::string& code) const {
+    for (const std::string& c : accept)
+      if (c == code) return true;
+    return false;
+  }
+};
+
+// Returns an exit code, or -1 to go on. Messages go to stdout (help) and stderr.
+int parse_profile_options(int argc, char** argv, ProfileOptions& options);
+
+}  // namespace tk
