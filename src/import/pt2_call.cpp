@@ -27,7 +27,6 @@ constexpr std::array aliases = {
     Alias{"aten.concatenate", "aten.cat"},
     Alias{"aten.divide", "aten.div"},
     Alias{"aten.true_divide", "aten.div"},
-    Alias{"aten.fill", "aten.full_like"},
     Alias{"aten.greater", "aten.gt"},
     Alias{"aten.greater_equal", "aten.ge"},
     Alias{"aten.less", "aten.lt"},
@@ -68,13 +67,8 @@ bool is_ignorable(std::string_view name) {
 constexpr std::array writers = {
     Alias{"aten.copy_", "aten.to"},           Alias{"aten.__iand__", "aten.bitwise_and"},
     Alias{"aten.__ior__", "aten.bitwise_or"}, Alias{"aten.__ixor__", "aten.bitwise_xor"},
-    Alias{"aten.fill_", "aten.full_like"},    Alias{"aten.zero_", "aten.zeros_like"},
+    Alias{"aten.zero_", "aten.zeros_like"},
 };
-
-// The schema's name of an argument.
-std::string_view argument_name(const OpDef& def, std::string_view name) {
-  return def.name == "aten.full_like" && name == "value" ? "fill_value" : name;
-}
 
 double float_of_text(const json::Value& v) {
   const std::string_view s = v.string();
@@ -247,7 +241,7 @@ Argument read_argument(const json::Value& arg, const Numbers& numbers) {
 std::string why_not(const OpDef& def, const json::Value& node) {
   const Schema& schema = def.parsed();
   for (const json::Value input : node["inputs"].elements()) {
-    const std::string_view name = argument_name(def, input["name"].string());
+    const std::string_view name = input["name"].string();
     const auto [kind, v] = only_member(input["arg"]);
     const bool is_tensor =
         kind == "as_tensor" || kind == "as_tensors" || kind == "as_optional_tensors";
@@ -267,7 +261,7 @@ Call read_call(const OpDef& def, const json::Value& node, const Numbers& numbers
   call.tensors.resize(fixed);
   std::vector<std::string_view> rest;
   for (const json::Value input : node["inputs"].elements()) {
-    const std::string_view name = argument_name(def, input["name"].string());
+    const std::string_view name = input["name"].string();
     const bool known = schema.tensor_index(name) >= 0 || schema.find_attr(name) != nullptr;
     if (!known && is_ignorable(name)) continue;
     Argument a = read_argument(input["arg"], numbers);

@@ -279,6 +279,7 @@ std::vector<Type> infer_slice(const Args& args) {
     if (!args.has_attr(name)) return otherwise;
     const Sym v = args.sym(name);
     if (v.is_const() && v.value() < 0) return larger(n + v, 0);
+    if (v.is(INT64_MAX)) return n;  // how torch.export writes "to the end"
     // A symbolic bound is taken as counted from the start; running checks it.
     return smaller(v.is_const() ? v : larger(v, 0), n);
   };
