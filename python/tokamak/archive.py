@@ -53,14 +53,20 @@ def _write_table(out, saved, name, record_prefix, tensors):
         out.writestr(_entry(f"{folder}/{record}"), b"")
 
 
+def _fake(mode, tensor):
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    return tensor if isinstance(tensor, FakeTensor) else mode.from_tensor(tensor)
+
+
 def _save_without_storage(buffer, program, weights, constants):
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     # The program keeps its tensors in two plain dictionaries without a public way to swap them.
-    program._state_dict = {k: mode.from_tensor(v) for k, v in weights.items()}
-    program._constants = {k: mode.from_tensor(v) for k, v in constants.items()}
+    program._state_dict = {k: _fake(mode, v) for k, v in weights.items()}
+    program._constants = {k: _fake(mode, v) for k, v in constants.items()}
     try:
         torch.export.save(program, buffer)
     finally:

@@ -46,6 +46,7 @@ def _parser():
     add("--example-batch", type=_count, metavar="N", default=2, help="traced batch (2)")
     add("--example-seq", type=_count, metavar="N", default=8, help="traced sequence (8)")
     add("--shard-size", type=_size, metavar="SIZE", default=4 << 30, help="largest file (4GiB)")
+    add("--no-weights", action="store_true", help="the graph only; needs no more than config.json")
     add("-q", "--quiet", action="store_true", help="no progress on stderr")
     return parser
 
@@ -64,6 +65,7 @@ def main(arguments=None):
             shard_bytes=options.shard_size,
             dtype=options.dtype,
             attention=options.attn,
+            with_weights=not options.no_weights,
             quiet=options.quiet,
         )
     except tokamak.Error as error:

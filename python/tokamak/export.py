@@ -40,6 +40,7 @@ def capture(
     shard_bytes=DEFAULT_SHARD_BYTES,
     dtype="auto",
     attention="auto",
+    with_weights=True,
     quiet=False,
 ):
     """Captures `model` into `output_dir`, and returns its path.
@@ -52,6 +53,7 @@ def capture(
         rotary frequencies change with the length, the length up to which they don't).
     dtype, attention: for a folder only: "auto", "float32", "bfloat16", "float16"; "auto", "sdpa",
         "eager".
+    with_weights: False writes the graph only; a folder then needs no more than config.json.
     """
     progress = Progress() if quiet else to_stderr()
     source = None
@@ -62,12 +64,17 @@ def capture(
         if "transformers" not in sys.modules:
             with progress.stage("load torch and transformers"):
                 importlib.import_module("transformers.models.auto.modeling_auto")
-        huggingface.check_folder(source)
+        huggingface.check_folder(source, with_weights)
         output.check(output_dir, source)
         with progress.stage("load the model"):
-            model = huggingface.load(source, dtype, attention, progress)
+            if with_weights:
+                model = huggingface.load(source, dtype, attention, progress)
+            else:
+                model = huggingface.load_shapes(source, dtype, attention)
     else:
         output.check(output_dir)
+    if with_weights:
+        weights.check({**dict(model.named_parameters()), **dict(model.named_buffers())})
     inputs = _inputs(example_inputs, example_batch, example_sequence)
     limit = _max_length(model, max_length, inputs[0].shape[1], progress)
     config = getattr(model, "config", None)
@@ -80,9 +87,10 @@ def capture(
             progress.stage("export the graph"),
         ):
             program = _trace(model, inputs, limit, is_transformers, attention, progress)
-        tensors = {**program.state_dict, **program.constants}
-        with progress.stage("write the weights"):
-            weights.write(folder, tensors, shard_bytes, progress)
+        if with_weights:
+            tensors = {**program.state_dict, **program.constants}
+            with progress.stage("write the weights"):
+                weights.write(folder, tensors, shard_bytes, progress)
         with progress.stage("write the graph"):
             archive.write(folder / output.GRAPH, program)
         _write_side_files(folder, source, model if is_transformers else None)

@@ -3,6 +3,7 @@
 import difflib
 import json
 import logging
+from contextlib import contextmanager
 from pathlib import Path
 
 from .errors import CaptureError
@@ -36,7 +37,7 @@ def _read_json(path, code):
     return value
 
 
-def check_folder(folder):
+def check_folder(folder, with_weights=True):
     """Raises a CaptureError for what can be seen without loading anything."""
     folder = Path(folder)
     if not folder.is_dir():
@@ -60,7 +61,8 @@ def check_folder(folder):
             file=str(folder / "config.json"),
             help="capture the model's 16-bit or 32-bit checkpoint",
         )
-    _check_weight_files(folder)
+    if with_weights:
+        _check_weight_files(folder)
 
 
 def _check_architecture(folder, config):
@@ -125,10 +127,10 @@ def _check_weight_files(folder):
         )
 
 
-def load(folder, dtype, attention, progress):
-    """The model on the CPU, every weight of it from the checkpoint. Raises CaptureError."""
+@contextmanager
+def _loading(folder, dtype, attention):
+    """Yields the options of from_pretrained and from_config; what they raise is a TK1003."""
     import torch
-    from transformers import AutoModelForCausalLM
     from transformers.utils import logging as transformers_logging
 
     for name, value, known in (("dtype", dtype, DTYPES), ("attention", attention, ATTENTION)):
@@ -136,19 +138,14 @@ def load(folder, dtype, attention, progress):
             raise CaptureError(
                 "TK1013", f"the {name} '{value}' is unknown", help=f"one of {', '.join(known)}"
             )
-    options = {} if attention == "auto" else {"attn_implementation": attention}
+    options = {"dtype": dtype if dtype == "auto" else getattr(torch, dtype)}
+    if attention != "auto":
+        options["attn_implementation"] = attention
     verbosity = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity(logging.CRITICAL)
     transformers_logging.disable_progress_bar()
     try:
-        model, found = AutoModelForCausalLM.from_pretrained(
-            folder,
-            dtype=dtype if dtype == "auto" else getattr(torch, dtype),
-            local_files_only=True,
-            ignore_mismatched_sizes=True,  # they are reported below, by name
-            output_loading_info=True,
-            **options,
-        )
+        yield options
     except Exception as error:
         raise CaptureError(
             "TK1003",
@@ -159,6 +156,33 @@ def load(folder, dtype, attention, progress):
     finally:
         transformers_logging.set_verbosity(verbosity)
         transformers_logging.enable_progress_bar()
+
+
+def load_shapes(folder, dtype, attention):
+    """The model of config.json with weights that have a shape and a dtype, but no memory."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with _loading(folder, dtype, attention) as options:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        if options["dtype"] == "auto":
+            options["dtype"] = config.dtype
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            return AutoModelForCausalLM.from_config(config, **options)
+
+
+def load(folder, dtype, attention, progress):
+    """The model on the CPU, every weight of it from the checkpoint. Raises CaptureError."""
+    from transformers import AutoModelForCausalLM
+
+    with _loading(folder, dtype, attention) as options:
+        model, found = AutoModelForCausalLM.from_pretrained(
+            folder,
+            local_files_only=True,
+            ignore_mismatched_sizes=True,  # they are reported below, by name
+            output_loading_info=True,
+            **options,
+        )
     missing = sorted(found["missing_keys"])
     if missing:
         raise CaptureError(

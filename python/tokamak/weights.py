@@ -41,7 +41,7 @@ class Layout:
 def storage_key(tensor):
     """Equal for two tensors that are the same elements in memory."""
     return (
-        tensor.untyped_storage().data_ptr(),
+        tensor.untyped_storage()._cdata,
         tensor.storage_offset(),
         tuple(tensor.shape),
         tensor.stride(),

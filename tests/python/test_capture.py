@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import zipfile
 
 import families
 import pytest
@@ -9,6 +10,8 @@ import reload
 import tokamak
 import torch
 from transformers import AutoModelForCausalLM
+
+WEIGHTS_TABLE = "archive/data/weights/model_weights_config.json"
 
 
 def logits_of(model, ids, positions):
@@ -101,6 +104,27 @@ def test_shards(tmp_path):
     tokamak.capture(tmp_path / "hf", out, quiet=True)
     assert not list(out.glob("model-*"))
     check_same(reload.program_of(out), families.make("llama").eval(), 96)
+
+
+def test_without_weights(tmp_path):
+    model = families.make("mixtral")
+    model.save_pretrained(tmp_path / "hf")
+    tokamak.capture(tmp_path / "hf", tmp_path / "with", quiet=True)
+    (tmp_path / "hf" / "model.safetensors").unlink()
+    tokamak.capture(tmp_path / "hf", tmp_path / "without", quiet=True, with_weights=False)
+    assert not list((tmp_path / "without").glob("*.safetensors*"))
+    graphs = [torch.export.load(tmp_path / name / "model.pt2") for name in ("with", "without")]
+    assert str(graphs[0].graph) == str(graphs[1].graph)
+    tables = []
+    for name in ("with", "without"):
+        with zipfile.ZipFile(tmp_path / name / "model.pt2") as archive:
+            tables.append(json.loads(archive.read(WEIGHTS_TABLE))["config"])
+    assert {k: v["path_name"] for k, v in tables[0].items()} == {
+        k: v["path_name"] for k, v in tables[1].items()
+    }
+    assert {k: v["tensor_meta"]["sizes"] for k, v in tables[0].items()} == {
+        k: v["tensor_meta"]["sizes"] for k, v in tables[1].items()
+    }
 
 
 def test_bfloat16_stays_bfloat16(tmp_path):
