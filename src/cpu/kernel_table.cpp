@@ -2,6 +2,7 @@
 
 namespace tk {
 
+// A function that serves several operators is declared once for each.
 #define TK_KERNEL(op, name, prepare) const char* prepare(Prepare& p);
 #include "cpu/kernels.def"
 #undef TK_KERNEL

@@ -67,6 +67,13 @@ struct LaunchList {
   std::vector<ScratchSlot> scratch_slots;
   std::int64_t scratch_bytes = 0;
 
+  // Where launches that stream a weight want to know what is streamed next.
+  struct Stream {
+    const void** next;
+    std::int64_t* bytes;
+  };
+  std::vector<Stream> streams;
+
   void set_scratch(std::byte* scratch);
   void set_barriers();  // none between two serial launches
 };

@@ -63,6 +63,22 @@ void Prepare::lend(void* pointer, std::size_t bytes) {
   list_->scratch_bytes = std::max(list_->scratch_bytes, scratch_used_);
 }
 
+void Prepare::share(void* pointer, const void* other) {
+  const auto& slots = list_->scratch_slots;
+  const auto it =
+      std::find_if(slots.rbegin(), slots.rend(), [&](const auto& s) { return s.pointer == other; });
+  if (it != slots.rend()) list_->scratch_slots.push_back({pointer, it->offset});
+}
+
+void Prepare::streams(const void** next, std::int64_t* bytes, const TensorView& constant) {
+  auto& streams = list_->streams;
+  if (!streams.empty()) {
+    *streams.back().next = constant.data;
+    *streams.back().bytes = constant.bytes();
+  }
+  streams.push_back({next, bytes});
+}
+
 std::int64_t Prepare::io_bytes() const {
   std::int64_t bytes = 0;
   for (int i = 0; i < args.n_inputs(); ++i)

@@ -55,6 +55,16 @@ class Prepare {
   void scratch(T** pointer, std::size_t bytes) {
     lend(pointer, bytes);
   }
+  // *pointer will lead to the same memory as *other, lent before.
+  template <typename T>
+  void share_scratch(T** pointer, T* const* other) {
+    share(pointer, other);
+  }
+  // The launch streams this constant from memory; *next and *bytes will be what the launch that
+  // streams after it wants, as a hint for prefetching.
+  void streams(const void** next, std::int64_t* bytes, const TensorView& constant);
+  // Whether nothing reads output i.
+  bool unused(int i) const { return node.out(i)->uses.empty(); }
   // Memory that lives as long as the launches: small tables, views.
   template <typename T>
   T* keep(std::size_t n) {
@@ -66,6 +76,7 @@ class Prepare {
  private:
   void add(Launch launch);
   void lend(void* pointer, std::size_t bytes);
+  void share(void* pointer, const void* other);
   std::span<const bool> constant_;
   LaunchList* list_;
   std::int64_t scratch_used_ = 0;

@@ -90,7 +90,8 @@ class Binder {
     out_.clear();
     for (int id : p.inputs) in_.push_back(id < 0 ? TensorView() : b_.views[at(id)]);
     for (int id : p.outputs) out_.push_back(b_.views[at(id)]);
-    if (!op.view(EvalArgs(op, in_, out_, p.node->attrs, b_.env), out_)) return false;
+    wanted_ = out_;  // `view` may read what is wanted while it writes what it gives
+    if (!op.view(EvalArgs(op, in_, wanted_, p.node->attrs, b_.env), out_)) return false;
     for (std::size_t i = 0; i < p.outputs.size(); ++i) {
       TK_CHECK(out_[i].shape == b_.views[at(p.outputs[i])].shape, print(*p.node), " viewed as ",
                out_[i].shape.str());
@@ -135,7 +136,7 @@ class Binder {
 
   const Plan& plan_;
   BoundPlan b_;
-  std::vector<TensorView> in_, out_;
+  std::vector<TensorView> in_, out_, wanted_;
 };
 
 }  // namespace

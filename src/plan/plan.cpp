@@ -50,20 +50,22 @@ std::vector<Tensor> evaluate(const Node& node, const std::vector<const Tensor*>&
     out.push_back(view);
   }
   std::vector<Tensor> results(out.size());
-  const EvalArgs args(*node.op, in, out, node.attrs, env);
-  if (node.op->view != nullptr && node.op->view(args, out)) {
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      static_cast<TensorView&>(results[i]) = out[i];
-      results[i].owner = inputs[0]->owner;
+  if (node.op->view != nullptr && !inputs.empty() && inputs[0] != nullptr) {
+    std::vector<TensorView> views = out;
+    if (node.op->view(EvalArgs(*node.op, in, out, node.attrs, env), views)) {
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        static_cast<TensorView&>(results[i]) = views[i];
+        results[i].owner = inputs[0]->owner;
+      }
+      return results;
     }
-    return results;
   }
   for (std::size_t i = 0; i < out.size(); ++i) {
     results[i] = Tensor::empty(out[i].dtype, out[i].shape);
     out[i] = results[i];
   }
   TK_CHECK(node.op->eval != nullptr, node.op->name, " has no reference");
-  node.op->eval(args);
+  node.op->eval(EvalArgs(*node.op, in, out, node.attrs, env));
   return results;
 }
 

@@ -1,0 +1,399 @@
+// Bound plans run by kernels equal the references, on random data and sizes.
+#include "cpu/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <new>
+#include <random>
+
+#include "base/error.h"
+
+namespace {
+std::atomic<std::int64_t> n_allocations{0};
+}
+
+// Counts what this binary allocates, to prove that a replay does not. The compiler sees malloc
+// behind one and free behind the other and takes them for a mismatch.
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+void* operator new(std::size_t n) {
+  n_allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* p = std::malloc(n != 0 ? n : 1)) return p;
+  throw std::bad_alloc();
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+
+namespace tk {
+namespace {
+
+class Data {
+ public:
+  explicit Data(unsigned seed) : random_(seed) {}
+  Tensor floats(DType dtype, const Dims& shape, double scale = 1) {
+    Tensor t = Tensor::empty(dtype, shape);
+    std::normal_distribution<double> d(0, scale);
+    for (std::int64_t i = 0; i < t.numel(); ++i) set_element(t, i, d(random_));
+    return t;
+  }
+  std::int64_t between(std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random_);
+  }
+  Tensor ints(DType dtype, const Dims& shape, std::int64_t low, std::int64_t high) {
+    Tensor t = Tensor::empty(dtype, shape);
+    for (std::int64_t i = 0; i < t.numel(); ++i)
+      set_element(t, i, static_cast<double>(between(low, high)));
+    return t;
+  }
+  Tensor of(const Type& type, const SymEnv& env) {
+    const Dims shape = concrete(type.shape, env);
+    if (is_float(type.dtype)) return floats(type.dtype, shape, 0.5);
+    return ints(type.dtype, shape, 0, type.dtype == DType::boolean ? 1 : 3);
+  }
+
+ private:
+  std::mt19937 random_;
+};
+
+double tolerance(DType t) { return t == DType::f32 ? 3e-5 : t == DType::f16 ? 2e-3 : 2e-2; }
+
+void expect_near(const Tensor& got, const Tensor& want, const std::string& what) {
+  ASSERT_EQ(got.shape.str(), want.shape.str()) << what;
+  ASSERT_EQ(got.dtype, want.dtype) << what;
+  double scale = 1;
+  for (std::int64_t i = 0; i < want.numel(); ++i)
+    if (std::isfinite(element(want, i))) scale = std::max(scale, std::abs(element(want, i)));
+  for (std::int64_t i = 0; i < want.numel(); ++i) {
+    const double a = element(got, i);
+    const double b = element(want, i);
+    if (std::isnan(b) ? std::isnan(a) : a == b) continue;
+    ASSERT_LE(std::abs(a - b), tolerance(want.dtype) * scale) << what << " element " << i;
+  }
+}
+
+struct Case {
+  const char* name;
+  const char* text;              // F stands for the dtype under test
+  const char* kernel = nullptr;  // that must be used for every launch, references aside
+};
+
+std::string with_dtype(std::string text, const std::string& dtype) {
+  for (std::size_t i; (i = text.find("F[")) != std::string::npos;) text.replace(i, 1, dtype);
+  return text;
+}
+
+// Runs the graph with kernels and with references only; states are compared, too.
+void check(const std::string& text, const std::string& kernel, unsigned seed, int threads,
+           const std::vector<Tensor>* given = nullptr) {
+  Data data(seed);
+  SymEnv env;
+  for (const char* s : {"T", "S", "B"}) env[s] = data.between(1, 9);
+  env["NB"] = 6;
+  env["MB"] = 2;
+  const Graph types = parse_graph(text);
+  Weights weights;
+  for (const auto& w : types.weights()) weights[w->name] = data.of(w->type, {});
+  std::vector<Tensor> inputs;
+  if (given != nullptr) {
+    inputs = *given;
+  } else {
+    for (const auto& v : types.inputs()) inputs.push_back(data.of(v->type, env));
+  }
+  std::vector<Tensor> states[2];
+  for (const auto& v : types.states()) {
+    const Tensor t = data.of(v->type, env);
+    states[0].push_back(t);
+    states[1].push_back(contiguous(t));
+  }
+  Team team(threads);
+  std::vector<Tensor> outputs[2];
+  for (const int reference : {0, 1}) {
+    EngineOptions options;
+    options.prepare.reference_only = reference != 0;
+    std::vector<std::string> passed_over;
+    options.prepare.passed_over = &passed_over;
+    Engine engine(make_plan(parse_graph(text), weights), states[reference], &team,
+                  std::make_shared<EngineMemory>(), options);
+    outputs[reference] = engine.run(inputs);
+    if (reference == 0 && !kernel.empty()) {
+      std::string all;
+      for (const auto& s : passed_over) all += s + "\n";
+      EXPECT_EQ(all, "") << text;
+    }
+    // The same again, the arena full of old values.
+    const std::vector<Tensor> again = engine.run(inputs);
+    for (std::size_t i = 0; i < again.size() && types.states().empty(); ++i)
+      expect_near(again[i], outputs[reference][i], "second run of " + text);
+  }
+  for (std::size_t i = 0; i < outputs[0].size(); ++i)
+    expect_near(outputs[0][i], outputs[1][i], cat("output ", i, " of ", text));
+  for (std::size_t i = 0; i < states[0].size(); ++i)
+    expect_near(states[0][i], states[1][i], cat("state ", i, " of ", text));
+}
+
+const Case cases[] = {
+    {"linear", R"(
+graph @f(%x: F[T, 24]) {
+  weight %w: F[40, 24] "w"
+  weight %b: F[40] "b"
+  %0 = aten.linear(%x, %w, %b)
+  %1 = aten.linear(%x, %w)
+  return %0, %1
+})",
+     "linear"},
+    {"linear of a batch", R"(
+graph @f(%x: F[B, T, 24]) {
+  weight %w: F[40, 24] "w"
+  %0 = aten.linear(%x, %w)
+  return %0
+})",
+     "linear"},
+    {"linear of a slice", R"(
+graph @f(%x: F[T, 64]) {
+  weight %w: F[40, 24] "w"
+  %0 = aten.slice(%x) {dim=1, start=8, end=32}
+  %1 = aten.linear(%0, %w)
+  return %1
+})",
+     "linear"},
+    {"products with a transposed weight", R"(
+graph @f(%x: F[T, 24]) {
+  weight %w: F[40, 24] "w"
+  weight %v: F[24, 40] "v"
+  weight %b: F[40] "b"
+  %0 = aten.t(%w)
+  %1 = aten.mm(%x, %0)
+  %2 = aten.mm(%x, %v)
+  %3 = aten.matmul(%x, %v)
+  %4 = aten.addmm(%b, %x, %0)
+  return %1, %2, %3, %4
+})",
+     "linear"},
+    {"rms_norm", R"(
+graph @f(%x: F[T, 48]) {
+  weight %w: F[48] "w"
+  %0, %1 = npu.npu_rms_norm(%x, %w)
+  %2, %3 = npu.npu_gemma_rms_norm(%x, %w) {epsilon=0.01}
+  return %0, %2
+})",
+     "rms_norm"},
+    {"rms_norm of heads of a merged projection", R"(
+graph @f(%x: F[T, 96]) {
+  weight %w: F[16] "w"
+  %0 = aten.slice(%x) {dim=1, start=32, end=80}
+  %1 = aten.view(%0) {size=[T, 3, 16]}
+  %2, %3 = npu.npu_rms_norm(%1, %w)
+  return %2
+})",
+     "rms_norm"},
+    {"add_rms_norm", R"(
+graph @f(%x: F[B, T, 48], %y: F[B, T, 48]) {
+  weight %w: F[48] "w"
+  %0, %1, %2 = npu.npu_add_rms_norm(%x, %y, %w)
+  return %0, %2
+})",
+     "rms_norm"},
+    {"layer_norm", R"(
+graph @f(%x: F[T, 48]) {
+  weight %w: F[48] "w"
+  weight %b: F[48] "b"
+  %0 = npu.npu_layer_norm_eval(%x, %w, %b) {normalized_shape=[48]}
+  %1 = npu.npu_layer_norm_eval(%x) {normalized_shape=[48]}
+  return %0, %1
+})",
+     "layer_norm"},
+    {"rope of [T, H, D]", R"(
+graph @f(%x: F[T, 4, 16], %c: F[T, 1, 16], %s: F[T, 1, 16]) {
+  %0 = npu.npu_rotary_mul(%x, %c, %s)
+  %1 = npu.npu_rotary_mul(%x, %c, %s) {rotary_mode="interleave"}
+  %2 = npu.npu_interleave_rope(%x, %c, %s)
+  return %0, %1, %2
+})",
+     "rope"},
+    {"rope of [B, S, H, D]", R"(
+graph @f(%x: F[B, S, 4, 16], %y: F[B, S, 2, 16], %c: F[B, S, 1, 16], %s: F[B, S, 1, 16]) {
+  %0, %1 = npu.npu_apply_rotary_pos_emb(%x, %y, %c, %s)
+  return %0, %1
+})",
+     "rope"},
+    {"rope of [H, S, D]", R"(
+graph @f(%x: F[4, S, 16], %c: F[1, S, 16], %s: F[1, S, 16]) {
+  %0 = npu.npu_rotary_mul(%x, %c, %s)
+  return %0
+})",
+     "rope"},
+};
+
+TEST(kernels, equal_the_references) {
+  for (const Case& c : cases)
+    for (const char* dtype : {"f32", "bf16", "f16"}) {
+      SCOPED_TRACE(cat(c.name, " ", dtype));
+      for (unsigned seed = 1; seed <= 4; ++seed)
+        check(with_dtype(c.text, dtype), c.kernel, seed, 1 + static_cast<int>(seed % 3));
+    }
+}
+
+TEST(kernels, paged_attention_and_cache_writes) {
+  for (const char* dtype : {"f32", "bf16"})
+    for (const char* mask : {"mask=\"causal\"", "mask=\"window\", window=3", "mask=\"full\"",
+                             "mask=\"chunk\", window=4, softcap=5.0"}) {
+      const std::string text = with_dtype(cat(R"(
+graph @f(%q: F[T, 4, 16], %k: F[T, 2, 16], %v: F[T, 2, 16], %slots: i64[T], %table: i32[B, MB], %ql: i32[B], %kl: i32[B]) {
+  weight %w: f32[4] "sinks"
+  state %s0: F[NB, 4, 2, 16] "key"
+  state %s1: F[NB, 4, 2, 16] "value"
+  %0 = tk.cache_write(%s0, %k, %slots)
+  %1 = tk.cache_write(%s1, %v, %slots)
+  %2 = tk.paged_attention(%q, %0, %1, %table, %ql, %kl) {scale=0.25, )",
+                                              mask, R"(}
+  %3 = tk.paged_attention(%q, %0, %1, %table, %ql, %kl, none, none, %w) {scale=0.25, )",
+                                              mask,
+                                              R"(}
+  return %2, %3
+})"),
+                                          dtype);
+      Data data(5);
+      // Three requests of 5, 1 and 1 new tokens; the last one is padding.
+      Tensor table = Tensor::zeros(DType::i32, {3, 2});
+      const int blocks[] = {3, 1, 5, 2, 0, 0};
+      for (int i = 0; i < 6; ++i) set_element(table, i, blocks[i]);
+      Tensor ql = Tensor::zeros(DType::i32, {3});
+      Tensor kl = Tensor::zeros(DType::i32, {3});
+      const int query[] = {5, 6, 7}, keys[] = {6, 4, 0};
+      for (int i = 0; i < 3; ++i) {
+        set_element(ql, i, query[i]);
+        set_element(kl, i, keys[i]);
+      }
+      const std::vector<Tensor> inputs{
+          data.floats(parse_graph(text).inputs()[0]->type.dtype, {7, 4, 16}),
+          data.floats(parse_graph(text).inputs()[0]->type.dtype, {7, 2, 16}),
+          data.floats(parse_graph(text).inputs()[0]->type.dtype, {7, 2, 16}),
+          Tensor::ids(std::vector<std::int64_t>{13, 14, 15, 4, 5, 23, -1}),
+          table,
+          ql,
+          kl};
+      check(text, "paged_attention", 1, 2, &inputs);
+    }
+}
+
+const char* chain = R"(
+graph @f(%x: f32[T, 64]) {
+  weight %w: f32[64, 64] "w"
+  weight %g: f32[64] "g"
+  %0 = aten.linear(%x, %w)
+  %1, %2, %3 = npu.npu_add_rms_norm(%0, %x, %g)
+  %4 = aten.linear(%1, %w)
+  %5, %6, %7 = npu.npu_add_rms_norm(%4, %3, %g)
+  return %5, %7
+})";
+
+TEST(engine, a_replay_allocates_nothing) {
+  Data data(1);
+  const Weights weights{{"w", data.floats(DType::f32, {64, 64}, 0.1)},
+                        {"g", data.floats(DType::f32, {64})}};
+  Team team(2);
+  Engine engine(make_plan(parse_graph(chain), weights), {}, &team,
+                std::make_shared<EngineMemory>());
+  Bound& b = engine.bound({{"T", 33}});
+  copy_into(b.plan.input(0), data.floats(DType::f32, {33, 64}));
+  LaunchTimes times;
+  times.start.resize(b.list.launches.size());
+  times.end.resize(b.list.launches.size());
+  engine.run(b);
+  const std::int64_t before = n_allocations.load();
+  for (int i = 0; i < 20; ++i) engine.run(b, &times);
+  EXPECT_EQ(n_allocations.load(), before);
+  for (std::size_t i = 0; i < times.start.size(); ++i) {
+    EXPECT_LE(times.start[i], times.end[i]);
+    if (i > 0) {
+      EXPECT_LE(times.end[i - 1], times.start[i]);
+    }
+  }
+}
+
+TEST(engine, bound_plans_are_kept_and_survive_a_moved_arena) {
+  Data data(2);
+  const Weights weights{{"w", data.floats(DType::f32, {64, 64}, 0.1)},
+                        {"g", data.floats(DType::f32, {64})}};
+  Team team(2);
+  auto memory = std::make_shared<EngineMemory>();
+  EngineOptions options;
+  options.max_bound = 2;
+  Engine engine(make_plan(parse_graph(chain), weights), {}, &team, memory, options);
+  const Tensor small = data.floats(DType::f32, {2, 64});
+  const std::vector<Tensor> first = engine.run(std::vector<Tensor>{small});
+  const Bound* bound = &engine.bound({{"T", 2}});
+  const std::uint64_t generation = memory->arena.generation();
+  engine.run(std::vector<Tensor>{data.floats(DType::f32, {500, 64})});
+  EXPECT_NE(memory->arena.generation(), generation);
+  EXPECT_EQ(&engine.bound({{"T", 2}}), bound);  // kept, placed anew
+  const std::vector<Tensor> second = engine.run(std::vector<Tensor>{small});
+  expect_near(second[0], first[0], "after the move");
+  engine.bound({{"T", 3}});
+  engine.bound({{"T", 4}});  // 2 has gone
+  const std::vector<Tensor> third = engine.run(std::vector<Tensor>{small});
+  expect_near(third[1], first[1], "bound again");
+}
+
+TEST(engine, results_do_not_depend_on_the_number_of_threads) {
+  Data data(3);
+  const Weights weights{{"w", data.floats(DType::f32, {64, 64}, 0.1)},
+                        {"g", data.floats(DType::f32, {64})}};
+  const Tensor x = data.floats(DType::f32, {37, 64});
+  std::vector<Tensor> results;
+  for (const int n : {1, 2, 3, 5}) {
+    Team team(n);
+    Engine engine(make_plan(parse_graph(chain), weights), {}, &team,
+                  std::make_shared<EngineMemory>());
+    results.push_back(engine.run(std::vector<Tensor>{x})[0]);
+    for (std::int64_t i = 0; i < x.numel(); ++i)
+      ASSERT_EQ(element(results.back(), i), element(results[0], i));
+  }
+}
+
+TEST(engine, an_error_in_a_launch_leaves_the_engine_usable) {
+  const char* text = R"(
+graph @f(%x: f32[T, 2, 8], %slots: i64[T]) {
+  state %s0: f32[NB, 4, 2, 8] "key"
+  %0 = tk.cache_write(%s0, %x, %slots)
+  %1 = aten.add(%0) {other=1}
+  return %1
+})";
+  for (const bool reference : {false, true}) {
+    Team team(3);
+    EngineOptions options;
+    options.prepare.reference_only = reference;
+    Engine engine(make_plan(parse_graph(text), {}), {Tensor::zeros(DType::f32, {2, 4, 2, 8})},
+                  &team, std::make_shared<EngineMemory>(), options);
+    Data data(4);
+    const Tensor x = data.floats(DType::f32, {2, 2, 8});
+    for (int i = 0; i < 3; ++i) {
+      try {
+        engine.run({x, Tensor::ids(std::vector<std::int64_t>{1, 8})});
+        FAIL();
+      } catch (const UserError& e) {
+        EXPECT_EQ(e.code(), "TK0501");
+      }
+      const auto out = engine.run({x, Tensor::ids(std::vector<std::int64_t>{3, -1})});
+      EXPECT_EQ(element(out[0], 3 * 16 + 5), element(x, 5) + 1);
+    }
+  }
+}
+
+TEST(engine, inputs_of_another_type_are_refused) {
+  Team team(1);
+  Engine engine(make_plan(parse_graph(R"(
+graph @f(%x: f32[T, 2]) {
+  %0 = aten.add(%x) {other=1}
+  return %0
+})"),
+                          {}),
+                {}, &team, std::make_shared<EngineMemory>());
+  EXPECT_THROW(engine.run({Tensor::zeros(DType::i64, {1, 2})}), UserError);
+  EXPECT_THROW(engine.run({Tensor::zeros(DType::f32, {1, 3})}), UserError);
+  EXPECT_EQ(engine.run({Tensor::zeros(DType::f32, {0, 2})})[0].numel(), 0);
+}
+
+}  // namespace
+}  // namespace tk

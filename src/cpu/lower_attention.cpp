@@ -1,0 +1,187 @@
+// Paged attention and cache writes.
+#include "base/error.h"
+#include "cpu/kernels/attention.h"
+#include "cpu/kernels/cache.h"
+#include "cpu/prepare.h"
+#include "cpu/rows.h"
+
+namespace tk {
+namespace {
+
+// The kernels check no index, so a cheap launch before them does: numbers that come from outside.
+struct SlotCheck {
+  const std::int64_t* slots;
+  std::int64_t n, n_slots;
+};
+
+void check_slots(const SlotCheck& a, int /*thread*/, int /*n_threads*/) {
+  for (std::int64_t i = 0; i < a.n; ++i)
+    if (a.slots[i] < -1 || a.slots[i] >= a.n_slots)
+      throw UserError("TK0501",
+                      cat("slot ", a.slots[i], " is outside the cache of ", a.n_slots, " slots"));
+}
+
+struct TableCheck {
+  const std::int32_t *table, *query_lens, *kv_lens;
+  std::int64_t batch, tokens, width, table_stride, block_size, n_blocks;
+};
+
+void check_tables(const TableCheck& a, int /*thread*/, int /*n_threads*/) {
+  std::int32_t begin = 0;
+  for (std::int64_t b = 0; b < a.batch; ++b) {
+    const std::int32_t end = a.query_lens[b];
+    const std::int32_t keys = a.kv_lens[b];
+    if (end < begin || end > a.tokens)
+      throw UserError("TK0505", cat("query_lens must be running totals up to ", a.tokens, ", got ",
+                                    end, " after ", begin));
+    if (keys < 0) throw UserError("TK0505", cat("kv_lens[", b, "] is ", keys));
+    begin = end;
+    const std::int64_t blocks = (keys + a.block_size - 1) / a.block_size;
+    if (blocks > a.width)
+      throw UserError("TK0506", cat("position ", keys - 1, " of request ", b,
+                                    " is beyond its block table of ", a.width, " blocks"));
+    for (std::int64_t i = 0; i < blocks; ++i) {
+      const std::int32_t block = a.table[b * a.table_stride + i];
+      if (block < 0 || block >= a.n_blocks)
+        throw UserError("TK0506", cat("block ", block, " of request ", b,
+                                      " is outside the cache of ", a.n_blocks, " blocks"));
+    }
+  }
+}
+
+bool cache_view(const TensorView& t, kernels::CacheView* v) {
+  if (t.rank() != 4 || (t.strides[3] != 1 && t.shape[3] != 1)) return false;
+  *v = {t.data, t.strides[0], t.strides[1], t.strides[2]};
+  return true;
+}
+
+// Keys and values read once per request, queries and results once.
+std::int64_t attention_bytes(const void* p) {
+  const auto& a = *static_cast<const kernels::PagedAttentionArgs*>(p);
+  std::int64_t keys = 0;
+  for (std::int64_t b = 0; b < a.batch; ++b) keys += a.kv_lens[b];
+  const auto q = static_cast<std::int64_t>(size_of(a.dtype));
+  const auto c = static_cast<std::int64_t>(size_of(a.cache_dtype));
+  const std::int64_t values = a.k.data == a.v.data ? 0 : a.dv;
+  return keys * a.kv_heads * (a.dk + a.dk2 + values) * c +
+         a.tokens * a.q_heads * (a.dk + a.dk2 + a.dv) * q;
+}
+
+}  // namespace
+
+const char* prepare_cache_write(Prepare& p) {
+  const TensorView& cache = p.out();
+  const TensorView& x = p.in(1);
+  const TensorView& slots = p.in(2);
+  if (!kernel_float(cache.dtype) || !kernel_float(x.dtype)) return "dtypes";
+  if (cache.data != p.in(0).data) return "not in place";
+  if (cache.rank() != 4 || x.rank() != 3 || cache.strides[3] != 1 ||
+      cache.strides[0] != cache.shape[1] * cache.strides[1])
+    return "the cache's strides";
+  if (slots.dtype != DType::i64 || !slots.contiguous()) return "the slots' layout";
+  if (x.strides[2] != 1 && x.shape[2] != 1) return "the states' strides";
+  const std::int64_t n_slots = cache.shape[0] * cache.shape[1];
+  p.launch<check_slots>("check_slots", slots.bytes()) = {slots.as<std::int64_t>(), slots.shape[0],
+                                                         n_slots};
+  p.last().serial = true;
+  auto& a = p.launch<kernels::cache_write>("cache_write", 2 * x.bytes());
+  a.x = x.data;
+  a.cache = cache.data;
+  a.slots = slots.data;
+  a.slots_dtype = slots.dtype;
+  a.dtype = x.dtype;
+  a.cache_dtype = cache.dtype;
+  a.tokens = x.shape[0];
+  a.heads = x.shape[1];
+  a.d = x.shape[2];
+  a.n_slots = n_slots;
+  a.x_stride = x.strides[0];
+  a.x_head_stride = x.strides[1];
+  a.slot_stride = cache.strides[1];
+  a.cache_head_stride = cache.strides[2];
+  return nullptr;
+}
+
+const char* prepare_paged_attention(Prepare& p) {
+  const TensorView& q = p.in(0);
+  const TensorView& k = p.in(1);
+  const TensorView& v = p.in(2);
+  const TensorView& table = p.in(3);
+  const TensorView& out = p.out();
+  if (!kernel_float(q.dtype) || !kernel_float(k.dtype) || k.dtype != v.dtype) return "dtypes";
+  if (q.strides[2] != 1 && q.shape[2] != 1) return "the query's strides";
+  if (table.shape[1] > 1 && table.strides[1] != 1) return "the table's strides";
+  if (!p.in(4).contiguous() || !p.in(5).contiguous()) return "the lengths' strides";
+  kernels::CacheView kv, vv, kv2;
+  if (!cache_view(k, &kv) || !cache_view(v, &vv)) return "the cache's strides";
+  if (k.shape[2] == 0 || q.shape[1] % k.shape[2] != 0) return "head counts";
+  if (p.has(6)) {
+    const TensorView& q2 = p.in(6);
+    const TensorView& k2 = p.in(7);
+    if (q2.dtype != q.dtype || k2.dtype != k.dtype || !cache_view(k2, &kv2) ||
+        (q2.strides[2] != 1 && q2.shape[2] != 1))
+      return "the rope part's layout";
+    if (k2.shape[2] != k.shape[2]) return "rope cache heads differ";
+  }
+  if (p.has(8) && (p.in(8).dtype != DType::f32 || !p.in(8).contiguous())) return "sinks not f32";
+  const std::string& mask = p.args.text("mask");
+  p.launch<check_tables>("check_tables", table.bytes()) = {table.as<std::int32_t>(),
+                                                           p.in(4).as<std::int32_t>(),
+                                                           p.in(5).as<std::int32_t>(),
+                                                           p.in(4).shape[0],
+                                                           q.shape[0],
+                                                           table.shape[1],
+                                                           table.strides[0],
+                                                           k.shape[1],
+                                                           k.shape[0]};
+  p.last().serial = true;
+  auto& a = p.launch<kernels::paged_attention>("paged_attention", q.bytes() + out.bytes());
+  p.last().live_bytes = attention_bytes;
+  p.last().serial = false;
+  a.q = q.data;
+  a.out = out.data;
+  a.dtype = q.dtype;
+  a.cache_dtype = k.dtype;
+  a.k = kv;
+  a.v = vv;
+  a.q_stride = q.strides[0];
+  a.q_head_stride = q.strides[1];
+  if (p.has(6)) {
+    a.q2 = p.in(6).data;
+    a.k2 = kv2;
+    a.q2_stride = p.in(6).strides[0];
+    a.q2_head_stride = p.in(6).strides[1];
+    a.dk2 = p.in(6).shape[2];
+  }
+  a.out_stride = out.strides[0];
+  a.out_head_stride = out.strides[1];
+  a.block_table = table.as<std::int32_t>();
+  a.cu_q = p.in(4).as<std::int32_t>();
+  a.kv_lens = p.in(5).as<std::int32_t>();
+  a.sinks = p.has(8) ? p.in(8).as<float>() : nullptr;
+  a.batch = p.in(4).shape[0];
+  a.tokens = q.shape[0];
+  a.q_heads = q.shape[1];
+  a.kv_heads = k.shape[2];
+  a.dk = q.shape[2];
+  a.dv = v.shape[3];
+  a.block_size = k.shape[1];
+  a.block_table_stride = table.strides[0];
+  a.mask = mask == "full"     ? kernels::MaskKind::full
+           : mask == "window" ? kernels::MaskKind::window
+           : mask == "chunk"  ? kernels::MaskKind::chunked
+                              : kernels::MaskKind::causal;
+  a.window = p.args.i64("window");
+  a.scale = static_cast<float>(p.args.f64("scale"));
+  a.soft_cap = static_cast<float>(p.args.f64("softcap"));
+  a.max_kv_len = table.shape[1] * a.block_size;
+  const std::size_t scratch = kernels::paged_attention_scratch_bytes(a, p.n_threads);
+  p.scratch(&a.scratch, scratch);
+  auto& c = p.launch<kernels::paged_attention_combine>("paged_attention_combine", out.bytes());
+  p.last().serial = false;
+  c = a;
+  p.share_scratch(&c.scratch, &a.scratch);
+  return nullptr;
+}
+
+}  // namespace tk
