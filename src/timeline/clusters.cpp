@@ -300,7 +300,10 @@ ClusterRules default_rules(const Timeline& t, const StepOps& ops, const std::vec
                            const Structure& s) {
   ClusterRules rules;
   if (!s.hint.empty()) rules.model_name = s.hint;
-  for (const std::string& type : s.expected) {
+  std::vector<std::string> types;  // as they occur
+  for (const Component& c : s.components)
+    if (std::find(types.begin(), types.end(), c.type) == types.end()) types.push_back(c.type);
+  for (const std::string& type : types) {
     // (type of kernel, weight) -> cluster, by the most frequent place.
     std::map<std::pair<StringId, std::string>, std::map<std::string, std::size_t>> votes;
     std::map<std::string, std::pair<double, std::size_t>>
@@ -353,11 +356,16 @@ ClusterRules default_rules(const Timeline& t, const StepOps& ops, const std::vec
       return p != q ? p < q : a.name < b.name;
     });
     // A name-only rule of an early cluster would take kernels that a later cluster wants by weight.
-    std::stable_partition(ordered.begin(), ordered.end(), [](const Cluster& c) {
-      return std::all_of(c.rules.begin(), c.rules.end(),
-                         [](const ClusterRule& r) { return !r.input_contains.empty(); });
+    const bool conflict = std::any_of(votes.begin(), votes.end(), [&](const auto& v) {
+      return v.first.second.empty() && std::any_of(votes.begin(), votes.end(), [&](const auto& w) {
+               return w.first.first == v.first.first && !w.first.second.empty();
+             });
     });
-    std::map<std::string, std::size_t> order;
+    if (conflict)
+      std::stable_partition(ordered.begin(), ordered.end(), [](const Cluster& c) {
+        return std::all_of(c.rules.begin(), c.rules.end(),
+                           [](const ClusterRule& r) { return !r.input_contains.empty(); });
+      });
     rules.types.emplace_back(type, std::move(ordered));
   }
   return rules;

@@ -8,10 +8,13 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "report/profile/insights_page.h"
 #include "report/profile/page.h"
 #include "timeline/analysis.h"
 #include "timeline/artifacts.h"
+#include "timeline/insights.h"
 #include "timeline/options.h"
+#include "timeline/split.h"
 
 namespace tk {
 
@@ -93,6 +96,23 @@ void say_result(const Analysis& a, const fs::path& page) {
   std::cout << "page: " << page.string() << "\n";
 }
 
+// Writes insights/ and gives the main page its column.
+std::vector<RowInsight> make_insights(Analysis& a, const ProfileOptions& o,
+                                      const fs::path& page_folder) {
+  std::vector<RowInsight> rows;
+  if (!a.metrics || o.no_insights) return rows;
+  const Insights found = find_insights({a.timeline, a.ops, a.structure, *a.metrics, *a.gaps,
+                                        a.roles, o.taxonomy, o.annotations, false});
+  for (const std::string& w : found.warnings) a.warnings.push_back(w);
+  write_insights((page_folder / "insights").string(), found);
+  write_file(page_folder / "insights" / "index.html", insights_page(found, a.label));
+  for (const Insight& x : found.all)
+    if (x.confidence != "low" && !x.type.empty())
+      rows.push_back({x.type, x.item, x.confidence, std::string(insight_category(x.kind)),
+                      x.summary, x.reason, x.origin, x.mapping_note});
+  return rows;
+}
+
 int one_profile(const ProfileFiles& files, const ProfileOptions& o, bool several) {
   const auto analysis = analyse(files, o);
   Analysis& a = *analysis;
@@ -111,12 +131,13 @@ int one_profile(const ProfileFiles& files, const ProfileOptions& o, bool several
   }
   const fs::path page = page_folder / "index.html";
   if (!a.blocked) {
+    const std::vector<RowInsight> insights = make_insights(a, o, page_folder);
     PageInput in{a.timeline,
                  a.ops,
                  a.structure,
                  a.overview,
                  a.metrics ? &*a.metrics : nullptr,
-                 {},
+                 insights,
                  a.label,
                  a.stage,
                  a.rank,
@@ -124,12 +145,13 @@ int one_profile(const ProfileFiles& files, const ProfileOptions& o, bool several
                  a.metrics ? a.rules.origin : "none",
                  a.theory_source,
                  a.warnings,
-                 false};
+                 a.metrics && !o.no_insights};
     if (a.metrics)
       write_json(page_folder / "metrics.json",
                  metrics_json(a.timeline, a.ops, a.structure, *a.metrics));
     write_file(page, profile_page(in));
   }
+  if (o.split) write_splits(run, a.timeline, a.ops, a.structure);
   if (o.json)
     std::cout << (a.metrics ? metrics_json(a.timeline, a.ops, a.structure, *a.metrics)
                             : overview_json(a.timeline, a.overview))
