@@ -37,63 +37,80 @@ inline __m128 sum4(V a, V b, V c, V d) {
   return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
 
-// sums[i * ld + j] = x[i] . w[j] for MT rows of x and R rows of W (1 or a multiple of 4).
-template <int MT, int R>
-inline void dot_tile(const bf16* const* x, const bf16* w, std::int64_t w_stride, std::int64_t k,
-                     std::int64_t ahead, float* sums, std::int64_t ld) {
-  V acc[MT][R];
+// sums[i * ld + j * step] = x[i] . w[j] for MT rows of x and four rows of W; see stream-inl.h.
+// Meanwhile rows [0, n_fetch) of `fetch` are fetched into L1; with n_fetch 4 that is W itself, some
+// way ahead (as a constant: four more pointers in the loop of one row of x cost a quarter of its
+// speed).
+template <int MT, int n_fetch>
+inline void dot_tile(const bf16* const* x, const bf16* const* w, const bf16* const* fetch,
+                     std::int64_t k, float* sums, std::int64_t ld, std::int64_t step) {
+  V acc[MT][4];
   for (int i = 0; i < MT; ++i)
-    for (int j = 0; j < R; ++j) acc[i][j] = _mm512_setzero_ps();
+    for (int j = 0; j < 4; ++j) acc[i][j] = _mm512_setzero_ps();
   std::int64_t p = 0;
   for (; p + 32 <= k; p += 32) {
     __m512i xv[MT];
     for (int i = 0; i < MT; ++i) xv[i] = raw(x[i] + p);
-    for (int j = 0; j < R; ++j) {
-      const bf16* q = w + j * w_stride + p;
-      _mm_prefetch(reinterpret_cast<const char*>(q + ahead), _MM_HINT_T0);
-      const __m512i wv = raw(q);
+    for (int j = 0; j < 4; ++j) {
+      if constexpr (n_fetch == 4)
+        _mm_prefetch(
+            reinterpret_cast<const char*>(w[j] + p) + (MT == 1 ? 1 : 2) * stream_ahead_bytes,
+            _MM_HINT_T0);
+      else if (j < n_fetch)
+        _mm_prefetch(reinterpret_cast<const char*>(fetch[j] + p), _MM_HINT_T0);
+      const __m512i wv = raw(w[j] + p);
       for (int i = 0; i < MT; ++i) acc[i][j] = dot(acc[i][j], xv[i], wv);
     }
   }
   if (p < k) {
     __m512i xv[MT];
     for (int i = 0; i < MT; ++i) xv[i] = raw_tail(x[i] + p, k - p);
-    for (int j = 0; j < R; ++j) {
-      const __m512i wv = raw_tail(w + j * w_stride + p, k - p);
+    for (int j = 0; j < 4; ++j) {
+      const __m512i wv = raw_tail(w[j] + p, k - p);
       for (int i = 0; i < MT; ++i) acc[i][j] = dot(acc[i][j], xv[i], wv);
     }
   }
   for (int i = 0; i < MT; ++i) {
-    if constexpr (R == 1) {
-      const V zero = _mm512_setzero_ps();
-      _mm_store_ss(sums + i * ld, sum4(acc[i][0], zero, zero, zero));
-    } else {
-      for (int j = 0; j < R; j += 4)
-        _mm_storeu_ps(sums + i * ld + j,
-                      sum4(acc[i][j], acc[i][j + 1], acc[i][j + 2], acc[i][j + 3]));
-    }
+    alignas(16) float s[4];
+    _mm_store_ps(s, sum4(acc[i][0], acc[i][1], acc[i][2], acc[i][3]));
+    for (int j = 0; j < 4; ++j) sums[i * ld + j * step] = s[j];
   }
 }
 
-template <int R>
-inline void dot_rows(const bf16* const* x, std::int64_t m, const bf16* w, std::int64_t w_stride,
-                     std::int64_t k, std::int64_t ahead, float* sums, std::int64_t ld) {
-  std::int64_t i = 0;
-  for (; i + 4 <= m; i += 4) dot_tile<4, R>(x + i, w, w_stride, k, ahead, sums + i * ld, ld);
-  if (m - i == 3) dot_tile<3, R>(x + i, w, w_stride, k, ahead, sums + i * ld, ld);
-  if (m - i == 2) dot_tile<2, R>(x + i, w, w_stride, k, ahead, sums + i * ld, ld);
-  if (m - i == 1) dot_tile<1, R>(x + i, w, w_stride, k, ahead, sums + i * ld, ld);
+template <int n_fetch>
+inline void dot_tile_any(std::int64_t mt, const bf16* const* x, const bf16* const* w,
+                         const bf16* const* fetch, std::int64_t k, float* sums, std::int64_t ld,
+                         std::int64_t step) {
+  switch (mt) {
+    case 1:
+      return dot_tile<1, n_fetch>(x, w, fetch, k, sums, ld, step);
+    case 2:
+      return dot_tile<2, n_fetch>(x, w, fetch, k, sums, ld, step);
+    case 3:
+      return dot_tile<3, n_fetch>(x, w, fetch, k, sums, ld, step);
+    default:
+      return dot_tile<4, n_fetch>(x, w, fetch, k, sums, ld, step);
+  }
 }
 
 }  // namespace
 
-void stream_rows_bf16_dot(const bf16* const* x, std::int64_t m, const bf16* w,
-                          std::int64_t w_stride, std::int64_t n, std::int64_t k, float* sums,
-                          std::int64_t ld) {
-  const std::int64_t ahead = stream_ahead(w_stride, sizeof(bf16));
-  std::int64_t j = 0;
-  for (; j + 4 <= n; j += 4) dot_rows<4>(x, m, w + j * w_stride, w_stride, k, ahead, sums + j, ld);
-  for (; j < n; ++j) dot_rows<1>(x, m, w + j * w_stride, w_stride, k, ahead, sums + j, ld);
+void stream_rows_bf16_dot(const bf16* const* x, std::int64_t m, const bf16* const* w,
+                          std::int64_t k, float* sums, std::int64_t ld, std::int64_t step) {
+  if (m == 1) return dot_tile<1, 4>(x, w, nullptr, k, sums, ld, step);
+  if (m <= 4) return dot_tile_any<4>(m, x, w, nullptr, k, sums, ld, step);
+  constexpr std::int64_t ahead = stream_ahead_bytes;  // in elements: twice as far as for one row
+  const bf16* const fetch[4] = {w[0] + ahead, w[1] + ahead, w[2] + ahead, w[3] + ahead};
+  // Each tile of x fetches its part of the four rows, so that memory is busy all the time.
+  for (std::int64_t i = 0; i < m; i += 4) {
+    float* s = sums + i * ld;
+    if (m <= 8)
+      dot_tile_any<2>(m - i, x + i, w, fetch + i / 2, k, s, ld, step);
+    else if (i < 16)
+      dot_tile_any<1>(m - i, x + i, w, fetch + i / 4, k, s, ld, step);
+    else
+      dot_tile_any<0>(m - i, x + i, w, fetch, k, s, ld, step);
+  }
 }
 
 // ---- panels ----

@@ -8,9 +8,8 @@
 namespace tk::kernels {
 
 // As stream_rows of stream-inl.h.
-void stream_rows_bf16_dot(const bf16* const* x, std::int64_t m, const bf16* w,
-                          std::int64_t w_stride, std::int64_t n, std::int64_t k, float* sums,
-                          std::int64_t ld);
+void stream_rows_bf16_dot(const bf16* const* x, std::int64_t m, const bf16* const* w,
+                          std::int64_t k, float* sums, std::int64_t ld, std::int64_t step);
 
 // A panel of pairs: panel[(p / 2 * 32 + j) * 2 + p % 2] = W(n0 + j, p0 + p); zero beyond n and
 // depth.

@@ -20,9 +20,6 @@ HWY_BEFORE_NAMESPACE();
 namespace tk::kernels {
 namespace HWY_NAMESPACE {
 
-// Output columns whose sums are gathered before the epilogue runs over them.
-constexpr std::int64_t chunk_width = 64;
-
 // Whether products of these types go through vdpbf16ps. Only the AVX3 code asks at all.
 template <class X, class W>
 bool bf16_dot() {
@@ -33,42 +30,101 @@ bool bf16_dot() {
 
 // ---- few rows ----
 
+// A thread's rows of W are read as four streams far apart, a block of rows of each at a time; the
+// sums of a block meet in a buffer before the epilogue runs over them.
+constexpr std::int64_t n_streams = 4;
+constexpr std::int64_t block_rows = 16;
+
+// Output columns [first[s], first[s] + length) of `used` equal segments. Four rows of W at a time:
+// one of each segment; with gate and up in halves, one of each of two segments and their ups; with
+// pairs, the gates of each and then the ups. Segments that are not used repeat the last.
+struct Segments {
+  std::int64_t first[n_streams];
+  std::int64_t length, used;
+};
+
+// Row of W that stream s reads for place i of its segment (of natural rows).
+HWY_INLINE std::int64_t stream_row(const LinearArgs& a, const Segments& g, std::int64_t s,
+                                   std::int64_t i) {
+  if (!a.gated) return g.first[s] + i;
+  if (a.glu.layout == GluLayout::interleaved) return 2 * g.first[s] + i;
+  return s < 2 ? g.first[s] + i : a.n / 2 + g.first[s - 2] + i;
+}
+
 template <class X, class W>
-void stream_sums(const LinearArgs& a, const X* const* x, std::int64_t m, std::int64_t n0,
-                 std::int64_t n, float* sums, std::int64_t ld) {
+void stream_segments(const LinearArgs& a, const RowSet& rows, const X* const* x,
+                     const Segments& g) {
+  const bool pairs = a.gated && a.glu.layout == GluLayout::interleaved;
+  const std::int64_t per_column = pairs ? 2 : 1;  // rows of W in one segment
+  constexpr std::int64_t ld = n_streams * block_rows;
+  HWY_ALIGN float sums[max_stream_rows * ld];
+  HWY_ALIGN float split[2][block_rows];
+  const W* weights = static_cast<const W*>(a.w);
+  for (std::int64_t i = 0; i < g.length * per_column; i += block_rows) {
+    const std::int64_t n = std::min(block_rows, g.length * per_column - i);
+    for (std::int64_t j = 0; j < n; ++j) {
+      const W* w[n_streams];
+      for (std::int64_t s = 0; s < n_streams; ++s)
+        w[s] = weights + stream_row(a, g, s, i + j) * a.w_stride;
+      if constexpr (std::is_same_v<X, bf16> && std::is_same_v<W, bf16>) {
+        if (bf16_dot<X, W>()) {
+          stream_rows_bf16_dot(x, rows.count, w, a.k, sums + j, ld, block_rows);
+          continue;
+        }
+      }
+      stream_rows(x, rows.count, w, a.k, sums + j, ld, block_rows);
+    }
+    for (std::int64_t r = 0; r < rows.count; ++r) {
+      for (std::int64_t s = 0; s < n_streams; ++s)
+        add_bias(a, stream_row(a, g, s, i), n, sums + r * ld + s * block_rows);
+      for (std::int64_t s = 0; s < g.used; ++s) {
+        const float* v = sums + r * ld + s * block_rows;
+        const std::int64_t c = g.first[s] + i / per_column;
+        if (pairs) {
+          split_pairs(v, n / 2, split[0], split[1]);
+          finish_row(a, rows.first + r, c, n / 2, split[0], split[1]);
+        } else {
+          finish_row(a, rows.first + r, c, n, v, v + ld / 2);
+        }
+      }
+    }
+  }
+}
+
+template <class X, class W>
+void stream_by_rows(const LinearArgs& a, const RowSet& rows, const X* const* x, Range cols) {
+  const bool halves = a.gated && a.glu.layout == GluLayout::halves;
+  const std::int64_t segments = halves ? 2 : n_streams;
+  const std::int64_t n = cols.end - cols.begin, length = n / segments;
+  Segments g{{}, length, segments};
+  for (std::int64_t s = 0; s < segments; ++s) g.first[s] = cols.begin + s * length;
+  if (length > 0) stream_segments<X, W>(a, rows, x, g);
+  // Fewer columns than segments are left.
+  g.used = n - segments * length;
+  g.length = 1;
+  for (std::int64_t s = 0; s < segments; ++s)
+    g.first[s] = std::min(cols.begin + segments * length + s, cols.end - 1);
+  if (g.used > 0) stream_segments<X, W>(a, rows, x, g);
+}
+
+constexpr std::int64_t chunk_width = 64;
+
+// W [K, N]: columns are contiguous, a chunk of them at a time.
+template <class X, class W>
+void stream_by_columns(const LinearArgs& a, const RowSet& rows, const X* const* x, Range cols) {
   const W* w = static_cast<const W*>(a.w);
-  if (a.layout == WeightLayout::k_n)
-    return stream_columns(x, m, w + n0, a.w_stride, n, a.k, sums, ld);
-  w += n0 * a.w_stride;
-  if constexpr (std::is_same_v<X, bf16> && std::is_same_v<W, bf16>)
-    if (bf16_dot<X, W>()) return stream_rows_bf16_dot(x, m, w, a.w_stride, n, a.k, sums, ld);
-  stream_rows(x, m, w, a.w_stride, n, a.k, sums, ld);
-}
-
-template <class X, class W>
-void stream_part(const LinearArgs& a, const X* const* x, std::int64_t m, std::int64_t n0,
-                 std::int64_t n, float* sums, std::int64_t ld) {
-  stream_sums<X, W>(a, x, m, n0, n, sums, ld);
-  for (std::int64_t i = 0; i < m; ++i) add_bias(a, n0, n, sums + i * ld);
-}
-
-template <class X, class W>
-void stream_product(const LinearArgs& a, const RowSet& rows, Range cols) {
-  const X* x[max_stream_rows];
-  for (std::int64_t i = 0; i < rows.count; ++i)
-    x[i] = static_cast<const X*>(a.x) + rows.x_row(i) * a.x_stride;
+  const bool pairs = a.gated && a.glu.layout == GluLayout::interleaved;
   constexpr std::int64_t ld = 2 * chunk_width;
   HWY_ALIGN float sums[max_stream_rows * ld];
   HWY_ALIGN float split[2][chunk_width];
-  const bool pairs = a.gated && a.glu.layout == GluLayout::interleaved;
+  const auto part = [&](std::int64_t n0, std::int64_t n, float* out) HWY_ATTR {
+    stream_columns(x, rows.count, w + n0, a.w_stride, n, a.k, out, ld);
+    for (std::int64_t i = 0; i < rows.count; ++i) add_bias(a, n0, n, out + i * ld);
+  };
   for (std::int64_t c = cols.begin; c < cols.end; c += chunk_width) {
     const std::int64_t n = std::min(chunk_width, cols.end - c);
-    if (pairs) {
-      stream_part<X, W>(a, x, rows.count, 2 * c, 2 * n, sums, ld);
-    } else {
-      stream_part<X, W>(a, x, rows.count, c, n, sums, ld);
-      if (a.gated) stream_part<X, W>(a, x, rows.count, a.n / 2 + c, n, sums + chunk_width, ld);
-    }
+    part(pairs ? 2 * c : c, pairs ? 2 * n : n, sums);
+    if (a.gated && !pairs) part(a.n / 2 + c, n, sums + chunk_width);
     for (std::int64_t i = 0; i < rows.count; ++i) {
       const float* s = sums + i * ld;
       if (pairs) {
@@ -79,6 +135,17 @@ void stream_product(const LinearArgs& a, const RowSet& rows, Range cols) {
       }
     }
   }
+}
+
+template <class X, class W>
+void stream_product(const LinearArgs& a, const RowSet& rows, Range cols) {
+  const X* x[max_stream_rows];
+  for (std::int64_t i = 0; i < rows.count; ++i)
+    x[i] = static_cast<const X*>(a.x) + rows.x_row(i) * a.x_stride;
+  if (a.layout == WeightLayout::n_k)
+    stream_by_rows<X, W>(a, rows, x, cols);
+  else
+    stream_by_columns<X, W>(a, rows, x, cols);
 }
 
 // ---- many rows ----

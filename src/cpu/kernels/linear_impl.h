@@ -24,12 +24,8 @@ struct RowSet {
 // Zen 5 with 2 threads: see bench/micro/README.md.
 constexpr std::int64_t max_stream_rows = 16;
 
-// How far ahead of a load of W its cache line is fetched, in elements: the same place four rows on
-// (the next tile), which is contiguous with this one; but no more than what L1 holds beside x.
-inline std::int64_t stream_ahead(std::int64_t w_stride, std::size_t element_bytes) {
-  const auto bytes = static_cast<std::int64_t>(element_bytes);
-  return 4 * w_stride * bytes <= 8192 ? 4 * w_stride : 1024 / bytes;
-}
+// How far ahead of a load of W its cache line is fetched.
+constexpr std::int64_t stream_ahead_bytes = 1024;
 
 // Output columns per panel, and the longest run of K that a packed panel holds.
 constexpr std::int64_t panel_width = 32;

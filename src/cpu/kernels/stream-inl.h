@@ -16,12 +16,15 @@ HWY_BEFORE_NAMESPACE();
 namespace tk::kernels {
 namespace HWY_NAMESPACE {
 
-// sums[i * ld + j] = x[i] . w[j] for MT rows of x and R rows of W. One chain of f32 sums per pair,
-// so that a row's result is the same in every tile. `ahead`: elements from a load of W to its
-// prefetch.
-template <int MT, int R, class X, class W>
-HWY_INLINE void dot_tile(const X* const* x, const W* w, std::int64_t w_stride, std::int64_t k,
-                         std::int64_t ahead, float* sums, std::int64_t ld) {
+// sums[i * ld + j * step] = x[i] . w[j] for MT rows of x and four rows of W, which lie in four
+// places far apart (see stream_product): four long streams are what the prefetchers of memory
+// follow best. One chain of f32 sums per pair, so that a row's result is the same in every tile.
+// `first`: W comes from memory, and is fetched ahead; later tiles find it in L1.
+template <int MT, bool first, class X, class W>
+HWY_INLINE void dot_tile(const X* const* x, const W* const* w, std::int64_t k, float* sums,
+                         std::int64_t ld, std::int64_t step) {
+  constexpr int R = 4;
+  constexpr std::int64_t ahead = stream_ahead_bytes / static_cast<std::int64_t>(sizeof(W));
   VF acc[MT][R];
   for (int i = 0; i < MT; ++i)
     for (int j = 0; j < R; ++j) acc[i][j] = hn::Zero(DF());
@@ -44,8 +47,8 @@ HWY_INLINE void dot_tile(const X* const* x, const W* w, std::int64_t w_stride, s
         xo[i] = hn::BitCast(DF(), hn::And(v, high));
       }
       for (int j = 0; j < R; ++j) {
-        const bf16* q = w + j * w_stride + p;
-        hwy::Prefetch(q + ahead);
+        const bf16* q = w[j] + p;
+        if constexpr (first) hwy::Prefetch(q + ahead);
         const auto v = pairs(q);
         const VF we = hn::BitCast(DF(), hn::ShiftLeft<16>(v));
         const VF wo = hn::BitCast(DF(), hn::And(v, high));
@@ -59,41 +62,37 @@ HWY_INLINE void dot_tile(const X* const* x, const W* w, std::int64_t w_stride, s
     VF xv[MT];
     for (int i = 0; i < MT; ++i) xv[i] = load(x[i] + p);
     for (int j = 0; j < R; ++j) {
-      const W* q = w + j * w_stride + p;
-      hwy::Prefetch(q + ahead);
+      const W* q = w[j] + p;
+      if constexpr (first) hwy::Prefetch(q + ahead);
       const VF wv = load(q);
       for (int i = 0; i < MT; ++i) acc[i][j] = hn::MulAdd(xv[i], wv, acc[i][j]);
     }
   }
   if (p < k) {
     for (int j = 0; j < R; ++j) {
-      const VF wv = load_tail(w + j * w_stride + p, k - p);
+      const VF wv = load_tail(w[j] + p, k - p);
       for (int i = 0; i < MT; ++i)
         acc[i][j] = hn::MulAdd(load_tail(x[i] + p, k - p), wv, acc[i][j]);
     }
   }
   for (int i = 0; i < MT; ++i)
-    for (int j = 0; j < R; ++j) sums[i * ld + j] = sum(acc[i][j]);
+    for (int j = 0; j < R; ++j) sums[i * ld + j * step] = sum(acc[i][j]);
 }
 
-template <int R, class X, class W>
-HWY_INLINE void dot_rows(const X* const* x, std::int64_t m, const W* w, std::int64_t w_stride,
-                         std::int64_t k, std::int64_t ahead, float* sums, std::int64_t ld) {
-  std::int64_t i = 0;
-  if constexpr (HWY_CAP_GE512)
-    for (; i + 4 <= m; i += 4) dot_tile<4, R>(x + i, w, w_stride, k, ahead, sums + i * ld, ld);
-  for (; i + 2 <= m; i += 2) dot_tile<2, R>(x + i, w, w_stride, k, ahead, sums + i * ld, ld);
-  if (i < m) dot_tile<1, R>(x + i, w, w_stride, k, ahead, sums + i * ld, ld);
-}
-
-// sums[i * ld + j] of m rows of x and n rows of W, [N, K].
+// sums[i * ld + j * step] of m rows of x and the four rows w[j].
 template <class X, class W>
-HWY_NOINLINE void stream_rows(const X* const* x, std::int64_t m, const W* w, std::int64_t w_stride,
-                              std::int64_t n, std::int64_t k, float* sums, std::int64_t ld) {
-  std::int64_t j = 0;
-  const std::int64_t ahead = stream_ahead(w_stride, sizeof(W));
-  for (; j + 4 <= n; j += 4) dot_rows<4>(x, m, w + j * w_stride, w_stride, k, ahead, sums + j, ld);
-  for (; j < n; ++j) dot_rows<1>(x, m, w + j * w_stride, w_stride, k, ahead, sums + j, ld);
+HWY_NOINLINE void stream_rows(const X* const* x, std::int64_t m, const W* const* w, std::int64_t k,
+                              float* sums, std::int64_t ld, std::int64_t step) {
+  constexpr int mt = HWY_CAP_GE512 ? 4 : 2;
+  std::int64_t i = 0;
+  if (m >= mt) {
+    dot_tile<mt, true>(x, w, k, sums, ld, step);
+    for (i = mt; i + mt <= m; i += mt) dot_tile<mt, false>(x + i, w, k, sums + i * ld, ld, step);
+  } else {
+    dot_tile<1, true>(x, w, k, sums, ld, step);
+    i = 1;
+  }
+  for (; i < m; ++i) dot_tile<1, false>(x + i, w, k, sums + i * ld, ld, step);
 }
 
 // The same for W [K, N], where column j is contiguous over n: rows of W are added up, four at a
