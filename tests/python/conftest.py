@@ -27,6 +27,25 @@ def tokamak_binary():
 
 
 @pytest.fixture(scope="session")
+def captured(tmp_path_factory):
+    """Makes and captures a family once: captured(name) is a folder with hf/ and out/."""
+    import families
+
+    made = {}
+
+    def make(name):
+        if name not in made:
+            folder = tmp_path_factory.mktemp(name)
+            families.make(name).save_pretrained(folder / "hf")
+            (folder / "hf" / "tokenizer.json").write_text("{}")
+            tokamak.capture(folder / "hf", folder / "out", quiet=True)
+            made[name] = folder
+        return made[name]
+
+    return make
+
+
+@pytest.fixture(scope="session")
 def stories():
     """The real model that comes with the project."""
     return ROOT / "examples" / "stories260k"

@@ -33,37 +33,32 @@ def check_same(program, model, vocabulary):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
-def round_trip(name, folder, **options):
-    model = families.make(name)
-    model.save_pretrained(folder / "hf")
-    tokamak.capture(folder / "hf", folder / "out", quiet=True, **options)
+def round_trip(folder):
     program = reload.program_of(folder / "out")
-    # Saved and loaded again: what the capture saw. Its experts are those of eager mode.
-    again = AutoModelForCausalLM.from_pretrained(folder / "hf", experts_implementation="eager")
-    check_same(program, again.eval(), model.config.vocab_size)
+    # Loaded again: what the capture saw. Its experts are those of eager mode.
+    model = AutoModelForCausalLM.from_pretrained(folder / "hf", experts_implementation="eager")
+    check_same(program, model.eval(), model.config.vocab_size)
     ranges = sorted((int(r.lower), int(r.upper)) for r in program.range_constraints.values())
     assert ranges == [(1, 64), (1, 65536)]
     return program
 
 
 @pytest.mark.parametrize("name", families.FAST)
-def test_family(name, tmp_path):
-    program = round_trip(name, tmp_path)
+def test_family(name, captured):
+    program = round_trip(captured(name))
     targets = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
     assert not any("grouped_mm" in t or "nonzero" in t for t in targets)  # experts token-local
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", families.SLOW)
-def test_more_families(name, tmp_path):
-    round_trip(name, tmp_path)
+def test_more_families(name, captured):
+    round_trip(captured(name))
 
 
-def test_side_files_are_copied_and_nothing_else_is_left(tmp_path):
-    families.make("llama").save_pretrained(tmp_path / "hf")
-    (tmp_path / "hf" / "tokenizer.json").write_text("{}")
-    tokamak.capture(tmp_path / "hf", tmp_path / "out", quiet=True)
-    names = {p.name for p in (tmp_path / "out").iterdir()}
+def test_side_files_are_copied_and_nothing_else_is_left(captured):
+    folder = captured("llama")
+    names = {p.name for p in (folder / "out").iterdir()}
     assert names == {
         "config.json",
         "generation_config.json",
@@ -71,13 +66,11 @@ def test_side_files_are_copied_and_nothing_else_is_left(tmp_path):
         "model.safetensors",
         "tokenizer.json",
     }
-    assert {p.name for p in tmp_path.iterdir()} == {"hf", "out"}
+    assert {p.name for p in folder.iterdir()} <= {"hf", "out", "golden.safetensors"}
 
 
-def test_tied_weights_are_written_once(tmp_path):
-    families.make("llama").save_pretrained(tmp_path / "hf")
-    tokamak.capture(tmp_path / "hf", tmp_path / "out", quiet=True)
-    raw = (tmp_path / "out" / "model.safetensors").read_bytes()
+def test_tied_weights_are_written_once(captured):
+    raw = (captured("llama") / "out" / "model.safetensors").read_bytes()
     size = int.from_bytes(raw[:8], "little")
     header = json.loads(raw[8 : 8 + size])
     assert (8 + size) % 64 == 0
@@ -90,9 +83,9 @@ def test_tied_weights_are_written_once(tmp_path):
     assert all(a[1] == b[0] for a, b in itertools.pairwise(data))
 
 
-def test_shards(tmp_path):
-    families.make("llama").save_pretrained(tmp_path / "hf")
-    tokamak.capture(tmp_path / "hf", tmp_path / "out", quiet=True, shard_bytes=16 << 10)
+def test_shards(tmp_path, captured):
+    hf = captured("llama") / "hf"
+    tokamak.capture(hf, tmp_path / "out", quiet=True, shard_bytes=16 << 10)
     out = tmp_path / "out"
     index = json.loads((out / "model.safetensors.index.json").read_text())
     files = set(index["weight_map"].values())
@@ -101,30 +94,25 @@ def test_shards(tmp_path):
     assert index["weight_map"]["model.lm_head.weight"] in files
     check_same(reload.program_of(out), families.make("llama").eval(), 96)
     # Captured again whole: the shards of before are gone.
-    tokamak.capture(tmp_path / "hf", out, quiet=True)
-    assert not list(out.glob("model-*"))
-    check_same(reload.program_of(out), families.make("llama").eval(), 96)
+    tokamak.capture(hf, out, quiet=True)
+    assert not list(out.glob("model-*")) and not (out / "model.safetensors.index.json").exists()
+    whole = (captured("llama") / "out" / "model.safetensors").read_bytes()
+    assert (out / "model.safetensors").read_bytes() == whole  # equal captures are equal files
 
 
-def test_without_weights(tmp_path):
-    model = families.make("mixtral")
-    model.save_pretrained(tmp_path / "hf")
-    tokamak.capture(tmp_path / "hf", tmp_path / "with", quiet=True)
-    (tmp_path / "hf" / "model.safetensors").unlink()
-    tokamak.capture(tmp_path / "hf", tmp_path / "without", quiet=True, with_weights=False)
-    assert not list((tmp_path / "without").glob("*.safetensors*"))
-    graphs = [torch.export.load(tmp_path / name / "model.pt2") for name in ("with", "without")]
-    assert str(graphs[0].graph) == str(graphs[1].graph)
-    tables = []
-    for name in ("with", "without"):
-        with zipfile.ZipFile(tmp_path / name / "model.pt2") as archive:
-            tables.append(json.loads(archive.read(WEIGHTS_TABLE))["config"])
-    assert {k: v["path_name"] for k, v in tables[0].items()} == {
-        k: v["path_name"] for k, v in tables[1].items()
-    }
-    assert {k: v["tensor_meta"]["sizes"] for k, v in tables[0].items()} == {
-        k: v["tensor_meta"]["sizes"] for k, v in tables[1].items()
-    }
+def test_without_weights(tmp_path, captured):
+    full = captured("mixtral") / "out"
+    (tmp_path / "hf").mkdir()
+    (tmp_path / "hf" / "config.json").write_bytes((full / "config.json").read_bytes())
+    tokamak.capture(tmp_path / "hf", tmp_path / "out", quiet=True, with_weights=False)
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {"config.json", "model.pt2"}
+    graphs, tables = [], []
+    for folder in (full, tmp_path / "out"):
+        graphs.append(str(torch.export.load(folder / "model.pt2").graph))
+        with zipfile.ZipFile(folder / "model.pt2") as archive:
+            config = json.loads(archive.read(WEIGHTS_TABLE))["config"]
+        tables.append({k: (v["path_name"], v["tensor_meta"]["sizes"]) for k, v in config.items()})
+    assert graphs[0] == graphs[1] and tables[0] == tables[1]
 
 
 def test_bfloat16_stays_bfloat16(tmp_path):
@@ -136,14 +124,6 @@ def test_bfloat16_stays_bfloat16(tmp_path):
     tokamak.capture(tmp_path / "hf", tmp_path / "wide", quiet=True, dtype="float32")
     wide = reload.weights_of(tmp_path / "wide")["model.lm_head.weight"]
     assert torch.equal(wide, tensors["model.lm_head.weight"].float())
-
-
-def test_equal_captures_are_equal_files(tmp_path):
-    families.make("llama").save_pretrained(tmp_path / "hf")
-    for name in ("a", "b"):
-        tokamak.capture(tmp_path / "hf", tmp_path / name, quiet=True)
-    for file in ("model.safetensors", "config.json"):
-        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
 
 
 def test_a_model_in_memory_is_left_as_it_was(tmp_path):

@@ -105,21 +105,18 @@ def test_inspect_and_bench(cli, stories, optimised):
 
 
 @pytest.fixture(scope="session")
-def fresh(tmp_path_factory):
+def fresh(captured):
     """(captured folder, golden file) of a family, made once."""
-    made = {}
 
     def make(name):
-        if name not in made:
-            folder = tmp_path_factory.mktemp(name)
-            families.make(name).save_pretrained(folder / "hf")
-            tokamak.capture(folder / "hf", folder / "out", quiet=True)
+        folder = captured(name)
+        path = folder / "golden.safetensors"
+        if not path.exists():
             model = AutoModelForCausalLM.from_pretrained(
                 folder / "hf", experts_implementation="eager"
             )
-            golden.write(model.eval(), folder / "golden.safetensors", model.config.vocab_size)
-            made[name] = folder / "out", folder / "golden.safetensors"
-        return made[name]
+            golden.write(model.eval(), path, model.config.vocab_size)
+        return folder / "out", path
 
     return make
 
@@ -141,12 +138,11 @@ def test_more_families(cli, fresh, name):
     check_family(cli, fresh, name)
 
 
-def test_sharded_weights(cli, tmp_path):
-    families.make("llama").save_pretrained(tmp_path / "hf")
-    tokamak.capture(tmp_path / "hf", tmp_path / "out", quiet=True, shard_bytes=16 << 10)
-    model = families.make("llama")
-    golden.write(model, tmp_path / "golden.safetensors", model.config.vocab_size)
-    cli("check", tmp_path / "out", "--golden", tmp_path / "golden.safetensors")
+def test_sharded_weights(cli, captured, fresh, tmp_path):
+    _, golden_file = fresh("llama")
+    hf = captured("llama") / "hf"
+    tokamak.capture(hf, tmp_path / "out", quiet=True, shard_bytes=16 << 10)
+    cli("check", tmp_path / "out", "--golden", golden_file)
 
 
 # Mistakes: exit 2, a code, and nothing half-written.
