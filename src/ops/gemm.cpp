@@ -3,7 +3,7 @@
 #include <cstring>
 #include <vector>
 
-#include "ops/compute.h"
+#include "ops/view.h"
 
 namespace tk::ops {
 namespace {
@@ -227,6 +227,57 @@ void gemm(const TensorView& a, const TensorView& b, const TensorView& out, doubl
   if (out.numel() == 0) return;
   if (is_float(a.dtype) && a.dtype != DType::f64) return gemm_f32(a, b, out, alpha, beta, c);
   with_math(a.dtype, [&](auto tag) { gemm_plain<decltype(tag)>(a, b, out, alpha, beta, c); });
+}
+
+namespace {
+
+// f(i, at) for each matrix of a batch; `at` are offsets into the operands.
+template <std::size_t N, typename F>
+void for_matrices(const Dims& batch, const std::array<TensorView, N>& operands, F f) {
+  std::array<Dims, N> strides;
+  for (std::size_t k = 0; k < N; ++k)
+    strides[k] =
+        Dims(std::span(operands[k].strides.begin(), static_cast<std::size_t>(batch.size())));
+  for_blocks<N>(batch, strides, [&](const auto& at, const auto& step, int n) {
+    for (int i = 0; i < n; ++i) {
+      Offsets<N> offsets;
+      for (std::size_t k = 0; k < N; ++k) offsets[k] = at[k] + i * step[k];
+      f(offsets);
+    }
+  });
+}
+
+TensorView matrix(const TensorView& t, std::int64_t offset) {
+  TensorView out = moved(t, offset);
+  out.shape = {t.shape.at(-2), t.shape.at(-1)};
+  out.strides = {t.strides.at(-2), t.strides.at(-1)};
+  return out;
+}
+
+}  // namespace
+
+void batched_gemm(TensorView a, TensorView b, const TensorView& out, double alpha, double beta,
+                  const TensorView& c) {
+  const int n_batch = out.rank() - 2;
+  const Dims batch(std::span(out.shape.begin(), static_cast<std::size_t>(n_batch)));
+  const auto spread = [&](const TensorView& t) {
+    Dims shape = batch;
+    shape.push_back(t.shape.at(-2));
+    shape.push_back(t.shape.at(-1));
+    return expand(t, shape);
+  };
+  a = spread(a);
+  b = spread(b);
+  if (c.data == nullptr) {
+    for_matrices<3>(batch, {a, b, out}, [&](const Offsets<3>& at) {
+      gemm(matrix(a, at[0]), matrix(b, at[1]), matrix(out, at[2]), alpha);
+    });
+    return;
+  }
+  const TensorView add = expand(c, out.shape);
+  for_matrices<4>(batch, {a, b, out, add}, [&](const Offsets<4>& at) {
+    gemm(matrix(a, at[0]), matrix(b, at[1]), matrix(out, at[2]), alpha, beta, matrix(add, at[3]));
+  });
 }
 
 }  // namespace tk::ops

@@ -11,4 +11,8 @@ namespace tk::ops {
 void gemm(const TensorView& a, const TensorView& b, const TensorView& out, double alpha = 1,
           double beta = 0, const TensorView& c = {});
 
+// The same for each matrix of operands of rank 2 or more, whose batch axes broadcast to out's.
+void batched_gemm(TensorView a, TensorView b, const TensorView& out, double alpha = 1,
+                  double beta = 0, const TensorView& c = {});
+
 }  // namespace tk::ops

@@ -83,52 +83,11 @@ std::vector<Type> infer_matmul(const Args& args) {
   return {out};
 }
 
-// f(i, at) for each matrix of a batch; `at` are offsets into the operands.
-template <std::size_t N, typename F>
-void for_matrices(const Dims& batch, const std::array<TensorView, N>& operands, F f) {
-  std::array<Dims, N> strides;
-  for (std::size_t k = 0; k < N; ++k)
-    strides[k] =
-        Dims(std::span(operands[k].strides.begin(), static_cast<std::size_t>(batch.size())));
-  for_blocks<N>(batch, strides, [&](const auto& at, const auto& step, int n) {
-    for (int i = 0; i < n; ++i) {
-      Offsets<N> offsets;
-      for (std::size_t k = 0; k < N; ++k) offsets[k] = at[k] + i * step[k];
-      f(offsets);
-    }
-  });
-}
-
 TensorView matrix(const TensorView& t, std::int64_t offset) {
   TensorView out = moved(t, offset);
   out.shape = {t.shape.at(-2), t.shape.at(-1)};
   out.strides = {t.strides.at(-2), t.strides.at(-1)};
   return out;
-}
-
-// Batched product of operands of rank 2 or more whose batch axes broadcast to those of out.
-void batched(TensorView a, TensorView b, const TensorView& out, double alpha = 1, double beta = 0,
-             const TensorView& c = {}) {
-  const int n_batch = out.rank() - 2;
-  const Dims batch(std::span(out.shape.begin(), static_cast<std::size_t>(n_batch)));
-  const auto spread = [&](const TensorView& t) {
-    Dims shape = batch;
-    shape.push_back(t.shape.at(-2));
-    shape.push_back(t.shape.at(-1));
-    return expand(t, shape);
-  };
-  a = spread(a);
-  b = spread(b);
-  if (c.data == nullptr) {
-    for_matrices<3>(batch, {a, b, out}, [&](const Offsets<3>& at) {
-      gemm(matrix(a, at[0]), matrix(b, at[1]), matrix(out, at[2]), alpha);
-    });
-    return;
-  }
-  const TensorView add = expand(c, out.shape);
-  for_matrices<4>(batch, {a, b, out, add}, [&](const Offsets<4>& at) {
-    gemm(matrix(a, at[0]), matrix(b, at[1]), matrix(out, at[2]), alpha, beta, matrix(add, at[3]));
-  });
 }
 
 void eval_matmul(const EvalArgs& args) {
@@ -156,7 +115,7 @@ void eval_matmul(const EvalArgs& args) {
     TK_CHECK(reshape_view(out, {rows.shape[0], b.shape[1]}, &to));
     return gemm(rows, b, to);
   }
-  batched(a, b, out);
+  batched_gemm(a, b, out);
 }
 
 // ---- mm, bmm, addmm, baddbmm, mv, dot, outer
@@ -185,7 +144,7 @@ std::vector<Type> infer_addmm(const Args& args) {
 }
 
 void eval_addmm(const EvalArgs& args) {
-  batched(args.in(1), args.in(2), args.out(), args.f64("alpha"), args.f64("beta"), args.in(0));
+  batched_gemm(args.in(1), args.in(2), args.out(), args.f64("alpha"), args.f64("beta"), args.in(0));
 }
 
 std::vector<Type> infer_mv(const Args& args) {
@@ -250,7 +209,7 @@ void eval_grouped_mm(const EvalArgs& args) {
   const TensorView& a = args.in(0);
   const TensorView& b = args.in(1);
   const TensorView& out = args.out();
-  if (a.rank() == 3) return batched(a, b, out);
+  if (a.rank() == 3) return batched_gemm(a, b, out);
   const Tensor offs = cast_to(args.in(2), DType::i64);
   const auto rows = [&](const TensorView& t, std::int64_t from, std::int64_t to) {
     TensorView part = moved(t, from * t.strides[0]);
