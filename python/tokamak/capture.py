@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import sys
 import traceback
 import types
@@ -54,6 +55,7 @@ def _parser():
 def main(arguments=None):
     """Returns the exit code: 0, 2 for a user's error, 3 for a bug of ours."""
     options = _parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that temporary files go away
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a folder is captured; nothing is downloaded
     try:
         tokamak.capture(

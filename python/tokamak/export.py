@@ -93,7 +93,7 @@ def capture(
                 weights.write(folder, tensors, shard_bytes, progress)
         with progress.stage("write the graph"):
             archive.write(folder / output.GRAPH, program)
-        _write_side_files(folder, source, model if is_transformers else None)
+        _write_side_files(folder, source, model if is_transformers else None, progress)
     progress.say(f"captured to {output_dir}")
     return Path(output_dir)
 
@@ -178,11 +178,13 @@ def _trace(model, inputs, limit, is_transformers, attention, progress):
             model.set_attn_implementation(used)
 
 
-def _write_side_files(folder, source, model):
+def _write_side_files(folder, source, model, progress):
     if source is not None:
         for name in ("config.json", "generation_config.json", *TOKENIZER_FILES):
             if (source / name).is_file():
                 shutil.copyfile(source / name, folder / name)
+        if not (folder / "tokenizer.json").exists():
+            progress.say("  no tokenizer.json: the model will take and give token ids only")
     elif model is not None:
         (folder / "config.json").write_text(model.config.to_json_string(use_diff=False))
         generation = getattr(model, "generation_config", None)

@@ -65,12 +65,25 @@ def check_folder(folder, with_weights=True):
         _check_weight_files(folder)
 
 
+def _auto_class(kind):
+    """The class of transformers that loads a model_type, or None; text models are preferred, of
+    those with images the language part is captured (no pixel_values).
+    """
+    from transformers.models.auto import modeling_auto as auto
+
+    if kind in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        return auto.AutoModelForCausalLM
+    if kind in auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES:
+        return auto.AutoModelForImageTextToText
+    return None
+
+
 def _check_architecture(folder, config):
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as KNOWN
 
     file = str(folder / "config.json")
     kind = config.get("model_type")
-    if isinstance(kind, str) and kind in KNOWN:
+    if isinstance(kind, str) and _auto_class(kind) is not None:
         return
     if "auto_map" in config:
         raise CaptureError(
@@ -161,22 +174,21 @@ def _loading(folder, dtype, attention):
 def load_shapes(folder, dtype, attention):
     """The model of config.json with weights that have a shape and a dtype, but no memory."""
     from torch._subclasses.fake_tensor import FakeTensorMode
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
 
     with _loading(folder, dtype, attention) as options:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
         if options["dtype"] == "auto":
             options["dtype"] = config.dtype
         with FakeTensorMode(allow_non_fake_inputs=True):
-            return AutoModelForCausalLM.from_config(config, **options)
+            return _auto_class(config.model_type).from_config(config, **options)
 
 
 def load(folder, dtype, attention, progress):
     """The model on the CPU, every weight of it from the checkpoint. Raises CaptureError."""
-    from transformers import AutoModelForCausalLM
-
+    kind = _read_json(Path(folder) / "config.json", "TK1001")["model_type"]
     with _loading(folder, dtype, attention) as options:
-        model, found = AutoModelForCausalLM.from_pretrained(
+        model, found = _auto_class(kind).from_pretrained(
             folder,
             local_files_only=True,
             ignore_mismatched_sizes=True,  # they are reported below, by name
