@@ -190,11 +190,11 @@ class Importer {
   void find_wrapper() {
     WrapperFinder finder;
     for (const Spec& spec : specs_)
-      if (!spec.name.empty() && spec.kind != "tensor_constant") finder.add(spec.name);
+      if (!spec.name.empty() && spec.kind != "tensor_constant") finder.add_weight(spec.name);
     for (const json::Value node : main_.graph["nodes"].elements())
       if (auto metadata = node.find("metadata"))
         if (auto stack = metadata->find("nn_module_stack"); stack && stack->is_string())
-          finder.add(innermost_module(stack->string()).path);
+          finder.add_module(innermost_module(stack->string()).path);
     out_.wrapper = finder.prefix();
   }
 

@@ -40,12 +40,16 @@ ModuleEntry innermost_module(std::string_view stack) {
   return out;
 }
 
-void WrapperFinder::add(std::string_view path) {
-  if (path.empty()) return;
-  const std::string_view head = path.substr(0, path.find('.'));
+void WrapperFinder::add_weight(std::string_view name) {
+  if (name.empty()) return;
+  const std::string_view head = name.substr(0, name.find('.'));
   if (child_.empty()) child_ = head;
   if (head != child_) single_ = false;
-  if (head.size() != path.size()) nested_ = true;
+}
+
+void WrapperFinder::add_module(std::string_view path) {
+  add_weight(path);
+  if (path.find('.') != std::string_view::npos) nested_ = true;
 }
 
 std::string WrapperFinder::prefix() const {

@@ -26,10 +26,12 @@ struct ModuleEntry {
 ModuleEntry innermost_module(std::string_view stack);
 
 // The name of the module that a capture was wrapped in to fix its arguments, with a dot ("model."),
-// or empty: the root module has that one child, and all nodes and weights lie in it.
+// or empty: the root module has that one child, all nodes and weights lie in it, and it has modules
+// of its own.
 class WrapperFinder {
  public:
-  void add(std::string_view path);  // of a module or weight; "" is the root itself
+  void add_module(std::string_view path);  // "" is the root itself
+  void add_weight(std::string_view name);
   std::string prefix() const;
 
  private:
