@@ -29,7 +29,7 @@ def thrown():
 
 def tested():
     files = sources("src/**/*test*", "src/**/*.tk", "tests/**/*")
-    text = "".join(p.read_text() for p in files if p.is_file() and p.suffix != ".bin")
+    text = "".join(p.read_text(errors="replace") for p in files if p.is_file())
     return set(re.findall(r"TK\d{4}", text))
 
 
