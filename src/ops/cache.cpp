@@ -8,7 +8,7 @@
 #include "graph/op.h"
 #include "ops/ops.h"
 
-namespace tk {
+namespace tk::ops {
 namespace {
 
 // Which keys a query may see. `window` is W of a sliding window (keys p > q - W) or the chunk size.
@@ -476,4 +476,4 @@ const OpDef tk_mla_paged_attention{
     .eval = mla_eval,
 };
 
-}  // namespace tk
+}  // namespace tk::ops

@@ -1,0 +1,59 @@
+// tokamak: the command line. The only place that catches.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "base/error.h"
+#include "cli/cli.h"
+#include "timeline/command.h"
+
+namespace {
+
+constexpr int bad_usage = 2;
+constexpr int our_bug = 3;
+
+int run(int argc, char** argv) {
+  // profile parses its own arguments: it stands alone.
+  if (argc > 1 && std::string_view(argv[1]) == "profile") return tk::profile_command(argc - 1, argv + 1);
+  CLI::App app("Makes a PyTorch LLM run fast, and proves that it still is the same model.", "tokamak");
+  app.set_version_flag("--version", std::string("tokamak ") + TK_VERSION);
+  app.require_subcommand(1);
+  app.fallthrough(false);
+  app.get_formatter()->column_width(34);
+  int exit_code = 0;
+  tk::cli::add_optimize(app, &exit_code);
+  tk::cli::add_run(app, &exit_code);
+  tk::cli::add_bench(app, &exit_code);
+  tk::cli::add_inspect(app, &exit_code);
+  tk::cli::add_check(app, &exit_code);
+  app.add_subcommand("profile", "Break a profile of a real NPU down by module (tokamak profile --help)");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    const int code = app.exit(e);
+    return code == 0 ? 0 : bad_usage;
+  }
+  return exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const tk::UserError& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return bad_usage;
+  } catch (const tk::InternalError& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return our_bug;
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "error[TK0500]: out of memory\n");
+    return bad_usage;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "internal error: %s\n  this is a bug in Tokamak; please report it with the command and its input\n",
+                 e.what());
+    return our_bug;
+  }
+}

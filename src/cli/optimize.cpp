@@ -1,0 +1,149 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <iostream>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "cli/cli.h"
+#include "report/report.h"
+#include "trial/optimize.h"
+
+namespace tk::cli {
+namespace {
+
+struct Flags {
+  std::string model, out, golden, budget = "120s", target = "cpu", phase = "both";
+  std::vector<std::string> moves, disable;
+  int threads = 0;
+  std::int64_t block_size = 128, prefill = 128, context = 64;
+  bool analysis_only = false, json = false, quiet = false;
+};
+
+void check_moves(const std::vector<std::string>& names) {
+  std::vector<std::string> known;
+  for (const Move& m : all_moves()) known.push_back(m.name);
+  for (const std::string& name : names) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    UserError error("TK0702", cat("there is no move '", name, "'"));
+    const std::string near = nearest(name, known);
+    if (!near.empty()) throw std::move(error).help(cat("did you mean ", near, "?"));
+    std::string all;
+    for (const std::string& k : known) all += cat(all.empty() ? "" : ", ", k);
+    throw std::move(error).help(cat("the moves are ", all));
+  }
+}
+
+std::string time_of(const Comparison& c) {
+  if (!c.measured) return "";
+  return fmt::format("{:.3f} -> {:.3f} ms", c.before.median_ms, c.after.median_ms);
+}
+
+void print_rows(const Ledger& l) {
+  fmt::print("{:>3}  {:<28} {:<8} {:>5}  {:<12} {:<24} {}\n", "#", "move", "phase", "sites", "decision", "time", "why");
+  for (const LedgerRow& r : l.rows) {
+    const std::string decision = r.decision == Decision::not_tried ? std::string(r.sites == 0 ? "no site" : name_of(r.verdict.kind)) : std::string(name_of(r.decision));
+    fmt::print("{:>3}  {:<28} {:<8} {:>5}  {:<12} {:<24} {}\n", r.id, r.move, r.phase, r.sites, decision,
+               time_of(r.decode.measured ? r.decode : r.prefill), r.why);
+  }
+}
+
+void print_summary(const Ledger& l, const std::filesystem::path& out) {
+  int kept = 0;
+  int back = 0;
+  for (const LedgerRow& r : l.rows) {
+    kept += r.decision == Decision::kept ? 1 : 0;
+    back += r.decision == Decision::rolled_back ? 1 : 0;
+  }
+  fmt::print("\n{} trials kept, {} rolled back, in {:.1f} s\n", kept, back, l.seconds);
+  if (l.total_decode.measured)
+    fmt::print("decode step   {}  ({:.2f}x of the unfused cached plan)\n", time_of(l.total_decode), 1 / l.total_decode.ratio);
+  if (l.total_prefill.measured)
+    fmt::print("prefill       {}  ({:.2f}x, {} tokens)\n", time_of(l.total_prefill), 1 / l.total_prefill.ratio, l.prefill_tokens);
+  if (l.captured_decode.measured)
+    fmt::print("next token    {}  ({:.1f}x of the captured graph run as it is, {} tokens before it)\n",
+               time_of(l.captured_decode), 1 / l.captured_decode.ratio, l.decode_context);
+  if (l.optimized.done)
+    fmt::print("numerics      {}: largest error {:.2e} of the largest logit, top-1 agreement {:.1f} %\n",
+               l.optimized.passed ? "equal within tolerance" : "NOT equal", l.optimized.error.relative(),
+               100 * l.optimized.error.top1_agreement());
+  fmt::print("report        {}\n", (out / "report.html").string());
+}
+
+int run(const Flags& f) {
+  if (f.target != "cpu")
+    throw UserError("TK0703", cat("the target '", f.target, "' is not there yet"))
+        .help("cpu is; a2 and a3 come with the virtual NPU");
+  check_moves(f.moves);
+  check_moves(f.disable);
+  OptimizeOptions o;
+  o.threads = f.threads;
+  o.block_size = f.block_size;
+  o.budget_s = parse_duration(f.budget);
+  o.prefill_tokens = f.prefill;
+  o.decode_context = f.context;
+  o.moves = f.moves;
+  o.disabled = f.disable;
+  o.decode = f.phase != "prefill";
+  o.prefill = f.phase != "decode";
+  Progress progress(f.quiet || f.json);
+  o.progress = [&](const std::string& line) { progress(line); };
+  progress(cat("reading ", f.model));
+  const CapturedModel model = load_model(f.model);
+  const std::filesystem::path out = f.out;
+  std::error_code error;
+  if (std::filesystem::exists(out) && !std::filesystem::is_directory(out))
+    throw UserError("TK0704", cat(out.string(), " is there and is no folder"));
+  Ledger ledger;
+  if (f.analysis_only) {
+    ledger = analyse(model, o);
+  } else {
+    std::optional<Golden> golden;
+    if (!f.golden.empty()) golden = read_golden(f.golden);
+    Optimized result = optimize(model, golden ? &*golden : nullptr, o);
+    ledger = std::move(result.ledger);
+    save_deployment(out, result.deployment, model);
+  }
+  std::filesystem::create_directories(out, error);
+  write_file(out / "ledger.json", to_json(ledger));
+  write_file(out / "report.md", report_markdown(ledger));
+  write_file(out / "report.html", report_html(ledger));
+  if (f.json) {
+    std::cout << to_json(ledger);
+    return 0;
+  }
+  print_rows(ledger);
+  print_summary(ledger, out);
+  return 0;
+}
+
+}  // namespace
+
+void add_optimize(CLI::App& app, int* exit_code) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* c = app.add_subcommand("optimize", "Turn a captured model into an optimised one, each change in a trial");
+  c->add_option("model", flags->model, "A .pt2, or a folder that holds one")->required();
+  c->add_option("-o,--output", flags->out, "Folder for the optimised model and its report")->required();
+  c->add_option("--golden", flags->golden, "Golden logits to check against (default: the captured graph's own)");
+  c->add_option("--target", flags->target, "cpu")->capture_default_str();
+  c->add_option("--budget", flags->budget, "Time for trials: 90s, 5m, 1h")->capture_default_str();
+  c->add_option("--moves", flags->moves, "Only these moves")->delimiter(',');
+  c->add_option("--disable", flags->disable, "Not these moves")->delimiter(',');
+  c->add_option("--phase", flags->phase, "Which graph to optimise")
+      ->check(CLI::IsMember({"both", "prefill", "decode"}))
+      ->capture_default_str();
+  c->add_option("--threads", flags->threads, "0: one per core")->check(CLI::Range(0, 1024));
+  c->add_option("--block-size", flags->block_size, "Tokens in a block of the KV cache")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  c->add_option("--prefill-tokens", flags->prefill, "Length of the prefill that is timed")->check(CLI::PositiveNumber)->capture_default_str();
+  c->add_option("--decode-context", flags->context, "Tokens in the cache when a decode step is timed")->check(CLI::PositiveNumber)->capture_default_str();
+  c->add_flag("--analysis-only", flags->analysis_only, "Structure, sites and verdicts; works without weights");
+  c->add_flag("--json", flags->json, "Print the ledger as JSON");
+  c->add_flag("-q,--quiet", flags->quiet, "No progress");
+  c->footer("Example: tokamak optimize examples/stories260k -o out/stories");
+  c->callback([flags, exit_code] { *exit_code = run(*flags); });
+}
+
+}  // namespace tk::cli

@@ -1,0 +1,102 @@
+// The Ledger: one row per trial, with the evidence for its verdict. It is the state of an
+// optimisation and what the report is written from. Schema: docs/ledger.md.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "graph/verdict.h"
+#include "moves/flatten/flatten.h"
+#include "trial/numerics.h"
+
+namespace tk {
+
+// Milliseconds, how often they were taken, and their spread.
+struct Timing {
+  double median_ms = 0, min_ms = 0, max_ms = 0;
+  int rounds = 0;
+};
+
+// Two alternatives timed in turn on this machine.
+struct Comparison {
+  std::string metric;  // "decode step, batch 1, 64 tokens in the cache"
+  Timing before, after;
+  double ratio = 1;        // median over the rounds of after / before
+  double ratio_low = 1, ratio_high = 1;  // 95 % interval of that median
+  bool measured = false;
+  bool faster() const { return measured && ratio_high < 1; }
+  bool slower() const { return measured && ratio_low > 1; }
+};
+
+struct NumericCheck {
+  bool done = false;
+  bool passed = false;
+  std::string what;  // "2 of 30 sites on recorded inputs", "logits of 3 prompts and 48 steps"
+  ErrorStats error;
+  double allowed = 0;  // relative, or times the captured model's own error
+  std::string detail;  // why it failed or was not done
+};
+
+enum class Decision : std::uint8_t { kept, rolled_back, not_tried };
+std::string_view name_of(Decision decision);
+
+struct LedgerRow {
+  int id = 0;
+  std::string stage;      // "cache", "fuse"
+  std::string move;       // "fuse_rms_norm"
+  std::string doc;        // before -> after
+  std::string target_op;  // "npu.npu_rms_norm"
+  std::string phase;      // "prefill", "decode", "both"
+  std::string place;      // class of module paths: "model.layers.*.mlp"
+  std::string source;     // file:line of the first site
+  int sites = 0;
+  Verdict verdict;
+  Decision decision = Decision::not_tried;
+  std::string why;        // of the decision, one sentence
+  NumericCheck local, model;
+  Comparison decode, prefill;
+  std::int64_t nodes_before = 0, nodes_after = 0;
+  double seconds = 0;  // that the trial took
+};
+
+// A point of the waterfall: time after each kept move.
+struct Waypoint {
+  std::string name;
+  double decode_ms = 0, prefill_ms = 0;  // 0: not measured
+};
+
+struct LaunchSpan {
+  std::string name, kernel, module;
+  double start_us = 0, duration_us = 0;
+  std::int64_t bytes = 0;
+};
+
+struct Ledger {
+  struct ModelFacts {
+    std::string name, type, dtype;
+    std::int64_t parameters = 0, weight_bytes = 0, vocab = 0;
+    std::int64_t captured_nodes = 0, cached_nodes = 0, decode_nodes = 0, prefill_nodes = 0;
+  } model;
+  struct Machine {
+    std::string cpu, isa;
+    int threads = 0;
+    double bandwidth = 0;  // bytes per second of memory reads, measured
+  } machine;
+  std::string target = "cpu";
+  std::int64_t prefill_tokens = 0, decode_context = 0, decode_batch = 1;  // of all timings
+  CacheSpec cache;
+  std::vector<LedgerRow> rows;
+  std::vector<Waypoint> waterfall;  // captured, cached, then each kept move
+  Comparison captured_decode;       // captured graph run as it is against the optimised one
+  Comparison total_decode, total_prefill;  // cached and unfused against optimised
+  NumericCheck captured, cached, optimized;  // against the golden file, or against the captured graph
+  std::vector<LaunchSpan> decode_step;  // one step of the result, launch by launch
+  double decode_bytes = 0, decode_bandwidth_share = 0;
+  double seconds = 0;
+  std::string version;
+};
+
+std::string to_json(const Ledger& ledger);
+
+}  // namespace tk

@@ -1,0 +1,632 @@
+#include "trial/optimize.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "cpu/kernels/bandwidth.h"
+#include "cpu/kernels/targets.h"
+#include "graph/rewrite.h"
+#include "moves/canonical/canonical.h"
+#include "trial/site_check.h"
+#include "trial/step.h"
+#include "trial/timing.h"
+
+namespace tk {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+constexpr Phase phases[] = {Phase::decode, Phase::prefill};
+std::string name_of_phase(Phase p) { return p == Phase::decode ? "decode" : "prefill"; }
+
+bool wanted(const Move& move, Phase phase, const OptimizeOptions& o) {
+  if (move.phases == Phases::decode && phase != Phase::decode) return false;
+  if (move.phases == Phases::prefill && phase != Phase::prefill) return false;
+  if (phase == Phase::decode ? !o.decode : !o.prefill) return false;
+  const auto in = [&](const std::vector<std::string>& list) {
+    return std::find(list.begin(), list.end(), move.name) != list.end();
+  };
+  return (o.moves.empty() || in(o.moves)) && !in(o.disabled);
+}
+
+std::string cpu_name() {
+  const std::string text = read_file("/proc/cpuinfo");
+  const std::size_t at = text.find("model name");
+  if (at == std::string::npos) return "unknown";
+  const std::size_t colon = text.find(':', at);
+  return text.substr(colon + 2, text.find('\n', colon) - colon - 2);
+}
+
+std::string isa_name() {
+  std::string s;
+  if (__builtin_cpu_supports("avx2")) s = "AVX2";
+  if (__builtin_cpu_supports("avx512f")) s = "AVX-512";
+  if (kernels::use_bf16_dot()) s += ", bf16 dot products";
+  if (kernels::has_amx_bf16()) s += ", AMX bf16";
+  return s.empty() ? "baseline x86-64" : s;
+}
+
+// One row a group of sites: the same place in all layers with the same verdict.
+struct Group {
+  std::string place;
+  std::vector<Site> sites;
+};
+
+std::vector<Group> grouped(std::vector<Site> sites) {
+  std::vector<Group> groups;
+  for (Site& s : sites) {
+    auto it = std::find_if(groups.begin(), groups.end(), [&](const Group& g) {
+      return g.place == s.class_key && g.sites[0].verdict.kind == s.verdict.kind;
+    });
+    if (it == groups.end()) {
+      groups.push_back({s.class_key, {}});
+      it = groups.end() - 1;
+    }
+    it->sites.push_back(std::move(s));
+  }
+  return groups;
+}
+
+Ledger::ModelFacts facts_of(const CapturedModel& model, const Prepared& prepared) {
+  Ledger::ModelFacts f;
+  f.name = std::filesystem::absolute(model.folder).lexically_normal().filename().string();
+  if (f.name.empty()) f.name = std::filesystem::absolute(model.folder).parent_path().filename().string();
+  f.type = model.config.model_type;
+  f.dtype = name_of(model.graph.outputs().at(0)->type.dtype);
+  for (const auto& w : prepared.cached.graph.weights()) {
+    const Sym n = w->type.numel();
+    if (!n.is_const()) continue;
+    f.parameters += n.value();
+    f.weight_bytes += n.value() * static_cast<std::int64_t>(size_of(w->type.dtype));
+  }
+  const Sym& vocab = model.graph.outputs().at(0)->type.shape.back();
+  f.vocab = vocab.is_const() ? vocab.value() : 0;
+  f.captured_nodes = static_cast<std::int64_t>(model.graph.n_nodes());
+  f.cached_nodes = static_cast<std::int64_t>(prepared.cached.graph.n_nodes());
+  return f;
+}
+
+LedgerRow row_of(const Move& move, Phase phase, const Group& group) {
+  LedgerRow row;
+  row.stage = "fuse";
+  row.move = move.name;
+  row.doc = move.doc;
+  row.target_op = move.target_op;
+  row.phase = name_of_phase(phase);
+  row.place = group.place;
+  row.sites = static_cast<int>(group.sites.size());
+  if (!group.sites.empty()) {
+    row.source = group.sites[0].place;
+    row.verdict = group.sites[0].verdict;
+  }
+  return row;
+}
+
+// A move that has nothing to do here says why.
+LedgerRow empty_row(const Move& move, Phase phase, const Graph& graph) {
+  LedgerRow row = row_of(move, phase, {});
+  row.verdict.kind = VerdictKind::not_adaptable;
+  row.verdict.constraint = "no-site";
+  for (const Rewrite& rewrite : move.rewrites) {
+    row.verdict.reason = why_not(rewrite, graph);
+    if (!row.verdict.reason.empty()) break;
+  }
+  if (row.verdict.reason.empty()) row.verdict.reason = "the chain does not occur in this graph";
+  row.why = "no site";
+  return row;
+}
+
+class Pipeline {
+ public:
+  Pipeline(const CapturedModel& model, const Golden* golden, const OptimizeOptions& options)
+      : model_(model), golden_(golden), o_(options) {}
+
+  Optimized run() {
+    if (!model_.has_weights)
+      throw UserError("TK0810", cat("the model in ", model_.folder.string(), " has no weights: nothing can be run or measured"))
+          .help("add --analysis-only for its structure, sites and verdicts");
+    say("checking the weights");
+    check_finite(model_.weights);
+    say("deriving the cached model");
+    prepared_ = prepare(model_, o_.block_size);
+    limits();
+    references();
+    baseline();
+    for (const Move& move : all_moves())
+      for (Phase phase : phases)
+        if (wanted(move, phase, o_)) try_move(move, phase);
+    finish();
+    return std::move(out_);
+  }
+
+ private:
+  Ledger& ledger() { return out_.ledger; }
+  void say(const std::string& line) const {
+    if (o_.progress) o_.progress(line);
+  }
+  Graph& graph(Phase p) { return p == Phase::decode ? decode_ : prefill_; }
+
+  void limits() {
+    const std::int64_t most = model_.config.max_positions > 0 ? model_.config.max_positions : 4096;
+    prefill_tokens_ = std::max<std::int64_t>(1, std::min(o_.prefill_tokens, most - 1));
+    decode_context_ = std::max<std::int64_t>(1, std::min(o_.decode_context, most - 2));
+    max_len_ = std::min(most, std::max({prefill_tokens_, decode_context_, std::int64_t{62}}) + 2);
+    ledger().model = facts_of(model_, prepared_);
+    ledger().cache = prepared_.cached.cache;
+    ledger().prefill_tokens = prefill_tokens_;
+    ledger().decode_context = decode_context_;
+    ledger().machine.cpu = cpu_name();
+    ledger().machine.isa = isa_name();
+    ledger().version = TK_VERSION;
+  }
+
+  void references() {
+    say(golden_ != nullptr ? "checking the captured graph against the golden logits"
+                           : "running the captured graph for reference logits");
+    reference_ = golden_ != nullptr ? reference_of_golden(*golden_, model_)
+                                    : reference_of_captured(model_, max_len_);
+    for (const ReferenceSequence& s : reference_.sequences)
+      max_len_ = std::max(max_len_, static_cast<std::int64_t>(s.ids.size()) + 1);
+    if (golden_ == nullptr) {
+      ledger().captured.detail = "no golden file: the captured graph is the reference";
+      return;
+    }
+    const Agreement a = check_captured(model_.graph, model_.weights, reference_);
+    ledger().captured = to_check(a);
+    if (!a.passed) disagree("TK0811", "the captured graph does not give the golden logits", a);
+  }
+
+  NumericCheck to_check(const Agreement& a) const {
+    NumericCheck c;
+    c.done = true;
+    c.passed = a.passed;
+    c.what = cat(a.prefill.rows, " prompt and ", a.decode.rows, " decode positions of ",
+                 reference_.sequences.size(), " sequences against ", reference_.source);
+    c.error = a.against_f32 ? *a.against_f32 : a.all;
+    c.allowed = a.allowed;
+    c.detail = a.rule;
+    if (!a.greedy_equal) c.detail += cat("; ", a.first_difference);
+    return c;
+  }
+
+  [[noreturn]] void disagree(const char* code, const std::string& what, const Agreement& a) const {
+    throw UserError(code, cat(what, ": largest error ", a.all.max_abs, " (", a.all.relative(),
+                              " of the largest logit)"))
+        .note(cat("the rule: ", a.rule))
+        .note(a.greedy_equal ? "greedy tokens are equal" : cat("first difference: ", a.first_difference))
+        .help("check that the golden file belongs to these weights");
+  }
+
+  std::unique_ptr<Runner> runner(const Graph& prefill, const Graph& decode) const {
+    EngineModel m;
+    m.prefill = prefill.clone();
+    m.decode = decode.clone();
+    m.prefill.erase_unused_weights();
+    m.decode.erase_unused_weights();
+    m.weights = model_.weights;
+    m.block_size = o_.block_size;
+    m.max_positions = model_.config.max_positions;
+    RunnerOptions r;
+    r.threads = o_.threads;
+    r.max_batch = 4;
+    r.max_len = max_len_;
+    return std::make_unique<Runner>(std::move(m), r);
+  }
+
+  void baseline() {
+    prefill_ = prepared_.cached.graph.clone();
+    decode_ = prepared_.cached.graph.clone();
+    say("checking the cached model against the reference");
+    current_ = runner(prefill_, decode_);
+    const Agreement one = check_runner(current_.get(), reference_, false);
+    if (!one.passed) disagree("TK0812", "the cached model does not give the reference logits", one);
+    const Agreement mixed = check_runner(current_.get(), reference_, true);
+    if (!mixed.passed)
+      disagree("TK0812", "sequences side by side do not give the reference logits", mixed);
+    ledger().cached = to_check(one);
+    ledger().machine.threads = current_->n_threads();
+    LedgerRow row;
+    row.stage = "cache";
+    row.move = "flatten_and_cache";
+    row.doc = "forward [B, S] -> packed tokens [T] with a paged KV cache, prefill and decode";
+    row.target_op = "tk.paged_attention";
+    row.phase = "both";
+    row.place = "model";
+    row.sites = static_cast<int>(prepared_.cached.cache.layers.size());
+    row.decision = Decision::kept;
+    row.why = "prefill and decode of the cached graph give the reference logits";
+    row.model = ledger().cached;
+    row.nodes_before = ledger().model.captured_nodes;
+    row.nodes_after = ledger().model.cached_nodes;
+    say("timing the captured graph against the cached one");
+    row.decode = captured_against(*current_);
+    add(row);
+    ledger().waterfall.push_back({"captured graph, no cache", row.decode.before.median_ms, 0});
+    start_ = runner(prefill_, decode_);
+    const Comparison p = time_prefill(*start_, *current_, 0.3);
+    ledger().waterfall.push_back({"paged KV cache", row.decode.after.median_ms, p.after.median_ms});
+  }
+
+  // The captured graph run as it is over the whole sequence, against one decode step.
+  Comparison captured_against(Runner& cached) {
+    const std::int64_t n = decode_context_ + 1;
+    Team team(cached.n_threads());
+    Engine engine(make_plan(model_.graph.clone(), model_.weights), {}, &team, std::make_shared<EngineMemory>());
+    std::vector<Tensor> inputs;
+    const auto ids = bench_ids(n);
+    for (const auto& v : model_.graph.inputs()) {
+      Tensor t = Tensor::empty(DType::i64, {1, n});
+      const bool position = v->name.find("position") != std::string::npos;
+      for (std::int64_t i = 0; i < n; ++i) t.as<std::int64_t>()[i] = position ? i : ids[static_cast<std::size_t>(i)];
+      inputs.push_back(std::move(t));
+    }
+    DecodeLoop step(&cached, bench_ids(decode_context_));
+    TimingOptions t = timing(1.0);
+    t.min_rounds = 5;
+    return time_in_turn(cat("next token after ", decode_context_, " tokens: whole sequence again, against one cached step"),
+                        [&] { engine.run(inputs); }, [&] { step(); }, t);
+  }
+
+  std::vector<std::int64_t> bench_ids(std::int64_t n) const {
+    std::vector<std::int64_t> ids;
+    for (std::int64_t i = 0; i < n; ++i) ids.push_back((3 + i * 7919) % std::max<std::int64_t>(1, ledger_vocab()));
+    return ids;
+  }
+  std::int64_t ledger_vocab() const { return out_.ledger.model.vocab; }
+
+  // A decode step that leaves the sequence as it was.
+  class DecodeLoop {
+   public:
+    DecodeLoop(Runner* r, std::vector<std::int64_t> context) : r_(r), context_(std::move(context)), seq_(r->open()) {
+      const Piece piece{seq_, context_};
+      r_->run(std::span(&piece, 1), Phase::prefill);
+      next_ = context_.front();
+    }
+    ~DecodeLoop() { r_->close(seq_); }
+    DecodeLoop(const DecodeLoop&) = delete;
+    DecodeLoop& operator=(const DecodeLoop&) = delete;
+    void operator()() {
+      const Piece piece{seq_, std::span(&next_, 1)};
+      r_->run(std::span(&piece, 1), Phase::decode);
+      r_->truncate(seq_, static_cast<std::int64_t>(context_.size()));
+    }
+
+   private:
+    Runner* r_;
+    std::vector<std::int64_t> context_;
+    SeqId seq_;
+    std::int64_t next_ = 0;
+  };
+
+  class PrefillLoop {
+   public:
+    PrefillLoop(Runner* r, std::vector<std::int64_t> prompt) : r_(r), prompt_(std::move(prompt)) {}
+    void operator()() {
+      const SeqId seq = r_->open();
+      const Piece piece{seq, prompt_};
+      r_->run(std::span(&piece, 1), Phase::prefill);
+      r_->close(seq);
+    }
+
+   private:
+    Runner* r_;
+    std::vector<std::int64_t> prompt_;
+  };
+
+  TimingOptions timing(double budget) const {
+    TimingOptions t;
+    t.budget_s = std::min(budget, std::max(0.2, o_.budget_s / 20));
+    return t;
+  }
+  Comparison time_decode(Runner& a, Runner& b, double budget) {
+    DecodeLoop x(&a, bench_ids(decode_context_));
+    DecodeLoop y(&b, bench_ids(decode_context_));
+    return time_in_turn(cat("decode step, batch 1, ", decode_context_, " tokens in the cache"), [&] { x(); },
+                        [&] { y(); }, timing(budget));
+  }
+  Comparison time_prefill(Runner& a, Runner& b, double budget) {
+    PrefillLoop x(&a, bench_ids(prefill_tokens_));
+    PrefillLoop y(&b, bench_ids(prefill_tokens_));
+    return time_in_turn(cat("prefill of ", prefill_tokens_, " tokens"), [&] { x(); }, [&] { y(); }, timing(budget));
+  }
+
+  void add(LedgerRow row) {
+    row.id = static_cast<int>(ledger().rows.size()) + 1;
+    ledger().rows.push_back(std::move(row));
+  }
+
+  void try_move(const Move& move, Phase phase) {
+    // Applying a move can make room for itself again (a norm after a norm); a few rounds at most.
+    for (int round = 0; round < 3; ++round) {
+      const std::vector<Group> groups = grouped(move.find(graph(phase), Target::cpu));
+      if (groups.empty()) {
+        if (round == 0) add(empty_row(move, phase, graph(phase)));
+        return;
+      }
+      std::vector<Group> adaptable;
+      for (const Group& g : groups) {
+        if (g.sites[0].verdict.ok()) {
+          adaptable.push_back(g);
+        } else if (round == 0) {
+          LedgerRow row = row_of(move, phase, g);
+          row.why = cat(name_of(g.sites[0].verdict.kind), ": ", g.sites[0].verdict.reason);
+          add(std::move(row));
+        }
+      }
+      if (adaptable.empty()) return;
+      if (!try_groups(move, phase, adaptable)) return;
+    }
+  }
+
+  // All places together first: one trial when all is well. Otherwise each by itself, so that a bad
+  // place does not take the good ones with it. Returns whether anything was kept.
+  bool try_groups(const Move& move, Phase phase, const std::vector<Group>& groups) {
+    Group all;
+    for (const Group& g : groups) {
+      all.place += cat(all.place.empty() ? "" : ", ", g.place);
+      all.sites.insert(all.sites.end(), g.sites.begin(), g.sites.end());
+    }
+    if (seconds_since(begin_) > o_.budget_s) {
+      LedgerRow row = row_of(move, phase, all);
+      row.why = cat("the budget of ", o_.budget_s, " s was spent");
+      add(std::move(row));
+      return false;
+    }
+    const Decision d = trial(move, phase, all);
+    if (d == Decision::kept) return true;
+    if (groups.size() == 1 || d == Decision::not_tried) return false;
+    bool kept = false;
+    for (const Group& g : groups) {
+      // Sites go stale when the graph changes: find this place again.
+      Group fresh{g.place, {}};
+      for (Site& s : move.find(graph(phase), Target::cpu))
+        if (s.class_key == g.place && s.verdict.ok()) fresh.sites.push_back(std::move(s));
+      if (fresh.sites.empty()) continue;
+      kept |= trial(move, phase, fresh) == Decision::kept;
+    }
+    return kept;
+  }
+
+  Decision trial(const Move& move, Phase phase, const Group& group) {
+    const auto start = Clock::now();
+    LedgerRow row = row_of(move, phase, group);
+    say(cat("trial ", ledger().rows.size() + 1, ": ", move.name, ", ", row.phase, ", ", row.sites, " site",
+            row.sites == 1 ? "" : "s"));
+    Graph& now = graph(phase);
+    Graph candidate = now.clone();
+    row.nodes_before = static_cast<std::int64_t>(now.n_nodes());
+    const std::size_t applied = move.apply(candidate, group.sites);
+    candidate.erase_dead();
+    verify(candidate, move.name);
+    row.nodes_after = static_cast<std::int64_t>(candidate.n_nodes());
+    std::unique_ptr<Runner> next;
+    if (applied == 0) {
+      row.decision = Decision::not_tried;
+      row.why = "the sites were taken by an earlier move";
+    } else if (judge_local(move, now, group, &row)) {
+      next = phase == Phase::decode ? runner(prefill_, candidate) : runner(candidate, decode_);
+      judge(phase, *next, &row);
+    }
+    row.seconds = seconds_since(start);
+    const Decision decision = row.decision;
+    if (decision == Decision::kept) {
+      now = std::move(candidate);
+      current_ = std::move(next);
+      Waypoint w = ledger().waterfall.back();
+      w.name = cat(move.name, " (", row.phase, ")");
+      if (row.decode.measured) w.decode_ms *= row.decode.ratio;
+      if (row.prefill.measured) w.prefill_ms *= row.prefill.ratio;
+      ledger().waterfall.push_back(w);
+    }
+    say(cat("  ", name_of(decision), ": ", row.why));
+    add(std::move(row));
+    return decision;
+  }
+
+  // The first and the last site on recorded values. False: the trial is decided.
+  bool judge_local(const Move& move, const Graph& now, const Group& group, LedgerRow* row) {
+    std::vector<const Site*> chosen{&group.sites.front()};
+    if (group.sites.size() > 1 && ledger().model.weight_bytes < (std::int64_t{64} << 20))
+      chosen.push_back(&group.sites.back());
+    NumericCheck& sum = row->local;
+    sum.passed = true;
+    for (const Site* site : chosen) {
+      const SiteGraph cut = cut_out(now, *site);
+      const std::vector<std::int64_t>& ids = reference_.sequences.front().ids;
+      const std::vector<std::int64_t> some(ids.begin(), ids.begin() + std::min<std::ptrdiff_t>(5, static_cast<std::ptrdiff_t>(ids.size())));
+      const NumericCheck c = check_site(move, cut, record(now, cut.boundary, model_.weights, some), model_.weights);
+      if (!c.done) {
+        sum.detail = c.detail;
+        continue;
+      }
+      sum.done = true;
+      sum.error.merge(c.error);
+      sum.allowed = c.allowed;
+      sum.what = cat(chosen.size(), " of ", group.sites.size(), " sites on recorded inputs");
+      if (!c.passed) {
+        sum.passed = false;
+        sum.detail = c.detail;
+        row->decision = Decision::rolled_back;
+        row->why = cat("wrong at ", site->module.empty() ? std::string("the site") : site->module, ": ", c.detail);
+        return false;
+      }
+    }
+    return true;
+  }
+
+  void judge(Phase phase, Runner& next, LedgerRow* row) {
+    const Agreement a = check_runner(&next, reference_, true);
+    row->model = to_check(a);
+    row->decision = Decision::rolled_back;
+    if (!a.passed) {
+      row->why = cat("the model's logits are off by ", a.all.relative(), " of the largest (", a.rule, ")",
+                     a.greedy_equal ? "" : cat("; ", a.first_difference));
+      return;
+    }
+    const bool decode = phase == Phase::decode;
+    Comparison& c = decode ? row->decode : row->prefill;
+    c = decode ? time_decode(*current_, next, 1.5) : time_prefill(*current_, next, 1.5);
+    const std::string figure = percent(c.ratio);
+    if (c.faster()) {
+      row->decision = Decision::kept;
+      row->why = cat(figure, " in ", c.metric);
+    } else if (c.slower()) {
+      row->why = cat("right, but slower: ", figure, " in ", c.metric);
+    } else if (row->nodes_after < row->nodes_before && c.ratio <= 1.01) {
+      row->decision = Decision::kept;
+      row->why = cat("no difference beyond noise (", figure, "), and ", row->nodes_before - row->nodes_after,
+                     " nodes fewer");
+    } else {
+      row->why = cat("right, but no gain beyond noise: ", figure, " in ", c.metric);
+    }
+  }
+
+  static std::string percent(double ratio) {
+    char text[64];
+    std::snprintf(text, sizeof text, "%.1f %% %s", std::abs(1 - ratio) * 100, ratio <= 1 ? "less time" : "more time");
+    return text;
+  }
+
+  void finish() {
+    say("checking and timing the result");
+    const Agreement a = check_runner(current_.get(), reference_, true);
+    if (!a.passed) disagree("TK0812", "the optimised model does not give the reference logits", a);
+    ledger().optimized = to_check(a);
+    ledger().total_decode = time_decode(*start_, *current_, 2);
+    ledger().total_prefill = time_prefill(*start_, *current_, 2);
+    ledger().captured_decode = captured_against(*current_);
+    ledger().model.decode_nodes = static_cast<std::int64_t>(decode_.n_nodes());
+    ledger().model.prefill_nodes = static_cast<std::int64_t>(prefill_.n_nodes());
+    record_step();
+    Deployment& d = out_.deployment;
+    prefill_.erase_unused_weights();
+    decode_.erase_unused_weights();
+    for (const Graph* g : {&prefill_, &decode_})
+      for (const auto& w : g->weights()) d.engine.weights[w->name] = model_.weights.at(w->name);
+    d.engine.prefill = std::move(prefill_);
+    d.engine.decode = std::move(decode_);
+    d.engine.block_size = o_.block_size;
+    d.engine.max_positions = model_.config.max_positions;
+    d.cache = prepared_.cached.cache;
+    d.config = model_.config;
+    d.name = ledger().model.name;
+    ledger().seconds = seconds_since(begin_);
+  }
+
+  void record_step() {
+    DecodeLoop step(current_.get(), bench_ids(decode_context_));
+    step();
+    const Bound* bound = current_->last_bound();
+    LaunchTimes times;
+    times.start.resize(bound->list.launches.size());
+    times.end.resize(bound->list.launches.size());
+    current_->set_times(&times);
+    step();
+    current_->set_times(nullptr);
+    const auto zero = times.start.empty() ? 0 : times.start.front();
+    double bytes = 0;
+    for (std::size_t i = 0; i < bound->list.launches.size(); ++i) {
+      const Launch& l = bound->list.launches[i];
+      LaunchSpan s;
+      s.name = l.node != nullptr ? std::string(l.node->op->name) : "";
+      s.kernel = l.kernel;
+      s.module = l.node != nullptr && l.node->loc != nullptr ? l.node->loc->module : "";
+      s.start_us = static_cast<double>(times.start[i] - zero) / 1e3;
+      s.duration_us = static_cast<double>(times.end[i] - times.start[i]) / 1e3;
+      s.bytes = l.bytes + (l.live_bytes != nullptr ? l.live_bytes(l.args) : 0);
+      bytes += static_cast<double>(s.bytes);
+      ledger().decode_step.push_back(std::move(s));
+    }
+    say("measuring the memory bandwidth");
+    ledger().machine.bandwidth = kernels::measure_read_bandwidth(current_->n_threads());
+    ledger().decode_bytes = bytes;
+    const double seconds = ledger().total_decode.after.median_ms / 1e3;
+    if (seconds > 0) ledger().decode_bandwidth_share = bytes / seconds / ledger().machine.bandwidth;
+  }
+
+  const CapturedModel& model_;
+  const Golden* golden_;
+  const OptimizeOptions& o_;
+  const Clock::time_point begin_ = Clock::now();
+  Optimized out_;
+  Prepared prepared_;
+  Reference reference_;
+  std::int64_t prefill_tokens_ = 0, decode_context_ = 0, max_len_ = 0;
+  Graph prefill_, decode_;
+  std::unique_ptr<Runner> start_, current_;  // unfused, and with all that was kept
+};
+
+}  // namespace
+
+Prepared prepare(const CapturedModel& model, std::int64_t block_size) {
+  Prepared p;
+  p.captured = model.graph.clone();
+  canonicalize(p.captured);
+  FlattenOptions options;
+  options.block_size = block_size;
+  p.cached = flatten(p.captured, model.has_weights ? &model.weights : nullptr, options);
+  canonicalize(p.cached.graph);
+  p.cached.graph.erase_unused_weights();
+  verify(p.cached.graph, "flatten");
+  return p;
+}
+
+std::vector<MoveSites> apply_all_moves(Graph* prefill, Graph* decode, const OptimizeOptions& options) {
+  std::vector<MoveSites> all;
+  for (const Move& move : all_moves())
+    for (Phase phase : phases) {
+      if (!wanted(move, phase, options)) continue;
+      Graph& g = phase == Phase::decode ? *decode : *prefill;
+      MoveSites found{&move, name_of_phase(phase), move.find(g, Target::cpu)};
+      for (int round = 0; round < 3; ++round) {
+        const std::vector<Site> sites = round == 0 ? found.sites : move.find(g, Target::cpu);
+        if (move.apply(g, sites) == 0) break;
+        g.erase_dead();
+      }
+      verify(g, move.name);
+      all.push_back(std::move(found));
+    }
+  return all;
+}
+
+Optimized optimize(const CapturedModel& model, const Golden* golden, const OptimizeOptions& options) {
+  return Pipeline(model, golden, options).run();
+}
+
+Ledger analyse(const CapturedModel& model, const OptimizeOptions& options) {
+  const auto start = Clock::now();
+  Prepared prepared = prepare(model, options.block_size);
+  Ledger ledger;
+  ledger.version = TK_VERSION;
+  ledger.machine.cpu = cpu_name();
+  ledger.machine.isa = isa_name();
+  ledger.model = facts_of(model, prepared);
+  ledger.cache = prepared.cached.cache;
+  Graph prefill = prepared.cached.graph.clone();
+  Graph decode = std::move(prepared.cached.graph);
+  for (const MoveSites& found : apply_all_moves(&prefill, &decode, options)) {
+    const Phase phase = found.phase == "decode" ? Phase::decode : Phase::prefill;
+    if (found.sites.empty()) {
+      ledger.rows.push_back(empty_row(*found.move, phase, phase == Phase::decode ? decode : prefill));
+      ledger.rows.back().id = static_cast<int>(ledger.rows.size());
+    }
+    for (const Group& g : grouped(found.sites)) {
+      LedgerRow row = row_of(*found.move, phase, g);
+      row.id = static_cast<int>(ledger.rows.size()) + 1;
+      row.why = row.verdict.ok() ? "analysis only: not tried" : row.verdict.reason;
+      ledger.rows.push_back(std::move(row));
+    }
+  }
+  ledger.model.decode_nodes = static_cast<std::int64_t>(decode.n_nodes());
+  ledger.model.prefill_nodes = static_cast<std::int64_t>(prefill.n_nodes());
+  ledger.seconds = seconds_since(start);
+  return ledger;
+}
+
+}  // namespace tk
