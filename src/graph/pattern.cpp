@@ -43,6 +43,13 @@ Pat in(std::string name) {
   return Pat(std::move(node));
 }
 
+Pat weight(std::string name) {
+  auto node = std::make_shared<PatNode>();
+  node->name = std::move(name);
+  node->weight = true;
+  return Pat(std::move(node));
+}
+
 Const constant(std::string name, Attr sample) {
   return Const(std::make_shared<ConstNode>(ConstNode{std::move(name), std::move(sample)}));
 }
@@ -114,6 +121,8 @@ Node* Match::node_of(const PatCall& c) const {
   Node* const* n = lookup(calls_, &c);
   return n != nullptr ? *n : nullptr;
 }
+
+bool Match::has(const Const& c) const { return lookup(constants_, c.get()) != nullptr; }
 
 const Attr& Match::attr(const Const& c) const {
   const Attr* a = lookup(constants_, c.get());
@@ -258,6 +267,8 @@ class Matcher {
                     name_in_messages(*bound), ")");
       return solve(goal.next);
     }
+    if (p.weight && !from_weights_only(goal.value))
+      return fail(name_in_messages(goal.value), " is no weight, as '", p.name, "' must be");
     const Mark m = mark();
     match_.values_.emplace_back(&p, goal.value);
     return solve(goal.next) || undo(m);
@@ -491,11 +502,11 @@ int n_choices(const std::vector<Pat>& roots) {
 }
 
 PatternInstance instantiate(Builder& builder, const std::vector<Pat>& roots,
-                            const std::function<Value*(const std::string&)>& leaf, int choice) {
+                            const std::function<Value*(const PatNode&)>& leaf, int choice) {
   std::vector<std::pair<const PatCall*, Node*>> made;
   const std::function<Value*(const Pat&)> build = [&](const Pat& p) -> Value* {
     if (!p) return nullptr;
-    if (p->kind == PatNode::Kind::any) return leaf(p->name);
+    if (p->kind == PatNode::Kind::any) return leaf(*p.get());
     if (p->kind == PatNode::Kind::one_of)
       return build(p->choices[static_cast<std::size_t>(choice) % p->choices.size()]);
     if (Node* const* n = lookup(made, p->call.get())) return (*n)->out(p->index);

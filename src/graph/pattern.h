@@ -81,12 +81,14 @@ struct PatNode {
   enum class Kind : std::uint8_t { any, result, one_of };
   Kind kind = Kind::any;
   std::string name;                     // of any
+  bool weight = false;                  // any, but only of weights
   std::shared_ptr<const PatCall> call;  // of result
   int index = 0;
   std::vector<Pat> choices;  // of one_of, tried in order
 };
 
 Pat in(std::string name);                       // any value
+Pat weight(std::string name);                   // a weight, or what comes from weights alone
 Const constant(std::string name, Attr sample);  // any number
 Pat call(std::string op, std::vector<Pat> inputs, std::vector<PatAttr> attrs = {});
 Pat commutative(const Pat& result);       // of a call: its two inputs may be swapped
@@ -102,6 +104,7 @@ class Match {
   bool has(const Pat& p) const;           // false for parts in a choice that was not taken
   Node* node(const Pat& p) const { return (*this)[p]->node; }
   Node* node_of(const PatCall& c) const;  // null when not bound
+  bool has(const Const& c) const;
   const Attr& attr(const Const& c) const;
   double f64(const Const& c) const;
   std::int64_t i64(const Const& c) const;
@@ -150,13 +153,13 @@ Escape find_escape(const std::vector<Pat>& roots, const Match& match);
 // True for weights and for what is computed from weights alone.
 bool from_weights_only(const Value* value);
 
-// Builds the pattern in a graph: inputs by name from `leaves`, constants by their samples,
-// choices by `choice` (their number, modulo how many there are). For self-tests.
+// Builds the pattern in a graph: inputs from `leaf` (which is asked once for each place), constants
+// by their samples, choices by `choice` (their number, modulo how many there are). For self-tests.
 struct PatternInstance {
   std::vector<Value*> roots;
 };
 PatternInstance instantiate(Builder& builder, const std::vector<Pat>& roots,
-                            const std::function<Value*(const std::string&)>& leaf, int choice);
+                            const std::function<Value*(const PatNode&)>& leaf, int choice);
 // How many choices the widest one_of has.
 int n_choices(const std::vector<Pat>& roots);
 // The names of the inputs in order of their first appearance, roots[0] first, left to right.

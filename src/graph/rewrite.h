@@ -33,7 +33,8 @@ struct Rewrite {
   std::vector<Guard> guards;
   // Values for the roots, in order; null: this form has no fused operator.
   std::function<std::vector<Value*>(Build&)> builder;
-  // Types of the pattern's inputs (input_names(roots) order) for the self-test; per check one.
+  bool reports_only = false;  // its sites are for the reader: nothing is built
+  // Types of the pattern's inputs by name, for the self-test; one list per check.
   std::vector<std::vector<std::pair<std::string, Type>>> checks;
 
   // The chain in which rewrites are written.
@@ -49,6 +50,10 @@ struct Rewrite {
   Rewrite& build(std::function<std::vector<Value*>(Build&)> b) {
     builder = std::move(b);
     return *this;
+  }
+  Rewrite& report() {
+    reports_only = true;
+    return build([](Build&) { return std::vector<Value*>{nullptr}; });
   }
   Rewrite& check(std::vector<std::pair<std::string, Type>> types) {
     checks.push_back(std::move(types));

@@ -34,8 +34,8 @@ std::vector<std::string> split(const std::string& text, const std::string& by) {
 
 std::string trimmed(std::string s) {
   const char* blank = " \r\n";
-  s.erase(0, s.find_first_not_of(blank) == std::string::npos ? s.size()
-                                                             : s.find_first_not_of(blank));
+  s.erase(0,
+          s.find_first_not_of(blank) == std::string::npos ? s.size() : s.find_first_not_of(blank));
   s.erase(s.find_last_not_of(blank) + 1);
   return s;
 }
@@ -109,8 +109,9 @@ TEST_P(Golden, Moves) {
       last = find_move(name);
       ASSERT_NE(last, nullptr) << name;
       if (name == c.moves.back()) {
+        const std::string now = print(graph);
         const std::vector<Site> sites = last->find(graph, Target::cpu);
-        ASSERT_EQ(print(graph), before) << "find has changed the graph";
+        ASSERT_EQ(print(graph), now) << "find has changed the graph";
         if (!c.sites.empty()) {
           EXPECT_EQ(sites.size(), c.sites.size());
         }

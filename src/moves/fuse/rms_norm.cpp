@@ -49,15 +49,15 @@ Move fuse_rms_norm() {
   Rewrite early = norm("w * cast(x / sqrt(mean(x^2) + eps)) -> npu_rms_norm(x, w)",
                        "npu.npu_rms_norm", maybe_up(w) * maybe_cast(n), w, x, eps);
   // Reported, not rewritten: the operator demands a weight, and one of ones is not assumed.
-  Rewrite bare = rewrite("x / sqrt(mean(x^2) + eps), without a weight", "npu.npu_rms_norm")
-                     .match(n)
-                     .build([](Build&) { return std::vector<Value*>{nullptr}; });
+  Rewrite bare =
+      rewrite("x / sqrt(mean(x^2) + eps), without a weight", "npu.npu_rms_norm").match(n).report();
   return move_of("fuse_rms_norm", "w * x / sqrt(mean(x^2) + eps) -> npu.npu_rms_norm(x, w, eps)",
                  {gemma, late, early, bare});
 }
 
 Move fuse_add_rms_norm() {
   const Pat w = in("w");
+  const Pat known = weight("w");
   const Pat a = in("a");
   const Pat b = in("b");
   const Const eps = constant("eps", 1e-6);
@@ -86,12 +86,10 @@ Move fuse_add_rms_norm() {
   Rewrite gemma =
       rewrite("s = a + b; npu_gemma_rms_norm(s, w) -> npu_add_rms_norm(a, b, 1 + w), s kept",
               "npu.npu_add_rms_norm")
-          .match(call("npu.npu_gemma_rms_norm", {s, w}, {{"epsilon", eps}}), s)
+          .match(call("npu.npu_gemma_rms_norm", {s, known}, {{"epsilon", eps}}), s)
           .when("both are of one type", same)
-          .when("the weight is known before the run",
-                [=](const Match& m) { return from_weights_only(m[w]) || m[w]->node == nullptr; })
           .build([=](Build& m) {
-            Value* gamma = m.op("aten.add", {as_dtype(m, m[w], DType::f32)}, {{"other", 1.0}});
+            Value* gamma = m.op("aten.add", {as_dtype(m, m[known], DType::f32)}, {{"other", 1.0}});
             Node* n =
                 m.node("npu.npu_add_rms_norm", {m[a], m[b], gamma}, {{"epsilon", m.f64(eps)}});
             return std::vector<Value*>{n->out(0), n->out(2)};

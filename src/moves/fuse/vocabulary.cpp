@@ -60,11 +60,6 @@ bool last_axis_cut(const Node& n, Cut* cut) {
   return true;
 }
 
-bool two_equal_parts(const Node& n) {
-  return n.outputs.size() == 2 && is_last_axis(n) &&
-         n.outputs[0]->type.shape.back() == n.outputs[1]->type.shape.back();
-}
-
 Node* make_slice(Builder& b, Value* x, std::int64_t start, std::int64_t end, std::int64_t step) {
   return b.node("aten.slice", {x},
                 {{"dim", Sym(-1)}, {"start", Sym(start)}, {"end", Sym(end)}, {"step", Sym(step)}});
@@ -90,8 +85,12 @@ Pat operator/(const Pat& a, const Const& c) { return with_number("aten.div", a, 
 
 Pat unary(std::string op, const Pat& x) { return call(std::move(op), {x}); }
 
-Pat square(const Pat& x) {
-  return one_of({call("aten.pow", {x}, {{"exponent", Sym(2)}}), call("aten.mul", {x, x})});
+Pat square(const Pat& x) { return call("aten.pow", {x}, {{"exponent", Sym(2)}}); }
+Pat reshape(const Pat& x, std::function<SymDims(const Type&)> shape) {
+  return made_by(call("aten.reshape", {x}).any_attrs().may_escape(),
+                 [shape](Builder& b, const std::vector<Value*>& in) {
+                   return b.node("aten.reshape", in, {{"shape", shape(in[0]->type)}});
+                 });
 }
 Pat mean_last(const Pat& x) { return reduction("aten.mean", x, true); }
 Pat sum_last(const Pat& x) { return reduction("aten.sum", x, true); }
@@ -108,7 +107,7 @@ Pat maybe_cast(const Pat& x) { return one_of({cast(x), x}); }
 Pat maybe_up(const Pat& x) { return one_of({cast_up(x), x}); }
 
 Pat half(const Pat& x, int which) {
-  const Pat slice = made_by(
+  return made_by(
       call("aten.slice", {x})
           .that(which == 0 ? "the first half of the last axis" : "the second half of the last axis",
                 [which](const Node& n) {
@@ -121,23 +120,6 @@ Pat half(const Pat& x, int which) {
         const std::int64_t n = in[0]->type.shape.back().value() / 2;
         return make_slice(b, in[0], which * n, (which + 1) * n, 1);
       });
-  const Pat chunk = made_by(
-      result(call("aten.chunk", {x}).that("two halves of the last axis", two_equal_parts), which)
-          .may_escape(),
-      [](Builder& b, const std::vector<Value*>& in) {
-        return b.node("aten.chunk", in, {{"chunks", Sym(2)}, {"dim", Sym(-1)}});
-      });
-  const Pat split = made_by(
-      result(
-          call("aten.split_with_sizes", {x}).that("two halves of the last axis", two_equal_parts),
-          which)
-          .may_escape(),
-      [](Builder& b, const std::vector<Value*>& in) {
-        const Sym n = floordiv(in[0]->type.shape.back(), 2);
-        return b.node("aten.split_with_sizes", in,
-                      {{"split_sizes", SymDims{n, n}}, {"dim", Sym(-1)}});
-      });
-  return one_of({slice, chunk, split});
 }
 
 Pat stride2(const Pat& x, int which) {

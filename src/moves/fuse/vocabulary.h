@@ -1,5 +1,5 @@
 // The words in which patterns are written: aten's operators as functions and signs. One spelling
-// each, that of the canonical form (moves/canonical); where the form leaves two, both are here.
+// each, that of the canonical form (moves/canonical/canonical.h).
 #pragma once
 
 #include "graph/rewrite.h"
@@ -17,7 +17,7 @@ Pat operator*(const Pat& a, const Const& c);
 Pat operator/(const Pat& a, const Const& c);
 
 Pat unary(std::string op, const Pat& x);  // "aten.silu"
-Pat square(const Pat& x);                 // x^2 or x*x
+Pat square(const Pat& x);                 // x^2
 Pat mean_last(const Pat& x);              // over the last axis, which stays as 1
 Pat sum_last(const Pat& x);               // the same
 Pat sum_last_dropped(const Pat& x);       // the last axis goes
@@ -27,8 +27,10 @@ Pat cast_up(const Pat& x);     // to f32
 Pat maybe_cast(const Pat& x);  // cast or x itself
 Pat maybe_up(const Pat& x);
 
-// The first (0) or second (1) half of the last axis, as slice, chunk or split make it; and the
-// even (0) or odd (1) elements of it.
+// Any reshape; `shape` is what the self-test makes of the input's type.
+Pat reshape(const Pat& x, std::function<SymDims(const Type&)> shape);
+
+// The first (0) or second (1) half of the last axis; and the even (0) or odd (1) elements of it.
 Pat half(const Pat& x, int which);
 Pat stride2(const Pat& x, int which);
 // Both halves, joined at the last axis.
