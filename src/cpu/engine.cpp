@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "ops/interpret.h"
 
 namespace tk {
 
@@ -48,26 +49,13 @@ void Engine::make_ready(Bound* b) {
 }
 
 std::vector<Tensor> Engine::run(const std::vector<Tensor>& inputs) {
-  std::vector<Dims> shapes;
-  for (const Tensor& t : inputs) shapes.push_back(t.shape);
-  SymEnv env = infer_sizes(plan_.graph, shapes);
-  // Sizes that only states have, such as the number of blocks.
-  for (std::size_t i = 0; i < states_.size(); ++i) {
-    const Type& type = plan_.graph.states()[i]->type;
-    for (int d = 0; d < type.rank() && d < states_[i].rank(); ++d) {
-      const std::string name = type.dim(d).str();
-      if (!type.dim(d).is_const() && type.dim(d) == Sym::symbol(name))
-        env.emplace(name, states_[i].shape[d]);
-    }
-  }
+  States states;
+  for (std::size_t i = 0; i < kept_states_.size(); ++i)
+    states[plan_.graph.states()[i]->name] = kept_states_[i];
+  const SymEnv env = bind_symbols(plan_.graph, inputs, &states);
   Bound& b = bound(env);
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const TensorView& to = b.plan.input(static_cast<int>(i));
-    if (to.dtype != inputs[i].dtype)
-      throw UserError("TK0502", cat("input '", plan_.graph.inputs()[i]->name, "' is ",
-                                    name_of(to.dtype), ", got ", name_of(inputs[i].dtype)));
-    copy_into(to, inputs[i]);
-  }
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    copy_into(b.plan.input(static_cast<int>(i)), inputs[i]);
   run(b);
   std::vector<Tensor> outputs;
   for (std::size_t i = 0; i < plan_.outputs.size(); ++i)

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "ops/interpret.h"
 
 namespace tk {
 namespace {
@@ -22,51 +23,6 @@ bool has_symbols(const Attrs& attrs) {
     return list != nullptr &&
            std::any_of(list->begin(), list->end(), [](const Sym& d) { return !d.is_const(); });
   });
-}
-
-Tensor weight_of(const Value& v, const Weights& weights) {
-  const auto it = weights.find(v.name);
-  if (it == weights.end())
-    throw UserError("TK0503", cat("the model has no weight '", v.name, "'"))
-        .note("the graph uses it, the checkpoint does not hold it");
-  const Tensor& t = it->second;
-  if (t.dtype != v.type.dtype || !(t.shape == concrete(v.type.shape, {})))
-    throw UserError("TK0504", cat("weight '", v.name, "' is ", name_of(t.dtype), t.shape.str(),
-                                  ", the graph says ", v.type.str()));
-  return t;
-}
-
-// The results of a node on constant inputs: views of input 0 where the operator allows it.
-std::vector<Tensor> evaluate(const Node& node, const std::vector<const Tensor*>& inputs) {
-  const SymEnv env;
-  std::vector<TensorView> in, out;
-  for (const Tensor* t : inputs)
-    in.push_back(t == nullptr ? TensorView() : static_cast<const TensorView&>(*t));
-  for (const auto& v : node.outputs) {
-    TensorView view;
-    view.dtype = v->type.dtype;
-    view.shape = concrete(v->type.shape, env);
-    view.strides = contiguous_strides(view.shape);
-    out.push_back(view);
-  }
-  std::vector<Tensor> results(out.size());
-  if (node.op->view != nullptr && !inputs.empty() && inputs[0] != nullptr) {
-    std::vector<TensorView> views = out;
-    if (node.op->view(EvalArgs(*node.op, in, out, node.attrs, env), views)) {
-      for (std::size_t i = 0; i < out.size(); ++i) {
-        static_cast<TensorView&>(results[i]) = views[i];
-        results[i].owner = inputs[0]->owner;
-      }
-      return results;
-    }
-  }
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    results[i] = Tensor::empty(out[i].dtype, out[i].shape);
-    out[i] = results[i];
-  }
-  TK_CHECK(node.op->eval != nullptr, node.op->name, " has no reference");
-  node.op->eval(EvalArgs(*node.op, in, out, node.attrs, env));
-  return results;
 }
 
 // What a value computed once was made of; equal keys mean equal tensors.
@@ -117,7 +73,7 @@ Plan make_plan(Graph graph, const Weights& weights, ConstantPool* pool) {
   plan.constants.resize(plan.values.size());
   for (int id : weight_ids) {
     const auto i = static_cast<std::size_t>(id);
-    if (!plan.values[i]->uses.empty()) plan.constants[i] = weight_of(*plan.values[i], weights);
+    if (!plan.values[i]->uses.empty()) plan.constants[i] = find_weight(weights, *plan.values[i]);
   }
 
   ConstantPool own;
@@ -134,13 +90,12 @@ Plan make_plan(Graph graph, const Weights& weights, ConstantPool* pool) {
     PlanStep step;
     step.node = n;
     bool once = n->op->updates_input < 0 && !has_symbols(n->attrs);
-    std::vector<const Tensor*> inputs;
+    std::vector<Tensor> inputs;
     for (const Value* v : n->inputs) {
       const int id = v == nullptr ? -1 : ids.at(v);
       step.inputs.push_back(id);
-      const Tensor* t = id < 0 ? nullptr : &plan.constants[static_cast<std::size_t>(id)];
-      inputs.push_back(t);
-      once &= id < 0 || t->data != nullptr;
+      inputs.push_back(id < 0 ? Tensor() : plan.constants[static_cast<std::size_t>(id)]);
+      once &= id < 0 || inputs.back().data != nullptr;
     }
     for (const auto& v : n->outputs) {
       step.outputs.push_back(ids.at(v.get()));
@@ -155,7 +110,7 @@ Plan make_plan(Graph graph, const Weights& weights, ConstantPool* pool) {
     const std::vector<Tensor>* results = pool->find(key);
     if (results == nullptr) {
       try {
-        pool->add(key, evaluate(*n, inputs));
+        pool->add(key, evaluate(*n->op, inputs, n->attrs));
       } catch (UserError& e) {
         if (n->loc == nullptr) throw;
         throw std::move(e).in_module(n->loc->module);
@@ -191,43 +146,6 @@ Plan make_plan(Graph graph, const Weights& weights, ConstantPool* pool) {
     }
   }
   return plan;
-}
-
-SymEnv infer_sizes(const Graph& graph, const std::vector<Dims>& shapes) {
-  TK_CHECK(shapes.size() == graph.inputs().size(), "one shape per input");
-  SymEnv env;
-  const auto fail = [&](const Value& v, const Dims& shape) {
-    std::string known;
-    for (const auto& [symbol, value] : env)
-      known += cat(known.empty() ? "" : ", ", symbol, "=", value);
-    UserError e("TK0502",
-                cat("input '", v.name, "' is ", v.type.str(), ", got the shape ", shape.str()));
-    if (!known.empty()) throw std::move(e).note(cat("with ", known));
-    throw e;
-  };
-  // Symbols that stand alone first, then everything is checked.
-  for (std::size_t i = 0; i < shapes.size(); ++i) {
-    const Value& v = *graph.inputs()[i];
-    if (v.type.rank() != shapes[i].size()) fail(v, shapes[i]);
-    for (int d = 0; d < v.type.rank(); ++d) {
-      std::set<std::string, std::less<>> symbols;
-      v.type.dim(d).collect_symbols(&symbols);
-      if (symbols.size() != 1 || !(v.type.dim(d) == Sym::symbol(*symbols.begin()))) continue;
-      if (shapes[i][d] < 0) fail(v, shapes[i]);
-      env.emplace(*symbols.begin(), shapes[i][d]);
-    }
-  }
-  for (std::size_t i = 0; i < shapes.size(); ++i) {
-    const Value& v = *graph.inputs()[i];
-    if (!(concrete(v.type.shape, env) == shapes[i])) fail(v, shapes[i]);
-  }
-  for (const auto& [symbol, range] : graph.ranges) {
-    const auto it = env.find(symbol);
-    if (it != env.end() && (it->second < range.min || it->second > range.max))
-      throw UserError("TK0502", cat("the size ", symbol, " is ", it->second, "; the model was ",
-                                    "captured for ", range.min, " to ", range.max));
-  }
-  return env;
 }
 
 }  // namespace tk

@@ -49,9 +49,4 @@ class ConstantPool {
 // missing, TK0504 when one has another type than the graph says, and what eval throws.
 Plan make_plan(Graph graph, const Weights& weights, ConstantPool* pool = nullptr);
 
-// The values of the symbols that give the input types these shapes. Throws TK0502, naming the
-// input, when a rank, a constant dim or two uses of one symbol disagree. Shapes are in the order
-// of graph.inputs().
-SymEnv infer_sizes(const Graph& graph, const std::vector<Dims>& shapes);
-
 }  // namespace tk

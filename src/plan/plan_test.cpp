@@ -94,20 +94,6 @@ graph @f(%x: f32[4]) {
             "TK0504");
 }
 
-TEST(plan, sizes_come_from_the_inputs) {
-  Graph g = parse_graph(R"(
-graph @f(%x: f32[2*S, 4], %y: f32[S, 4]) {
-  range S 1 8
-  %0 = aten.add(%x) {other=1}
-  return %0
-})");
-  EXPECT_EQ(infer_sizes(g, {{6, 4}, {3, 4}}).at("S"), 3);
-  EXPECT_EQ(code_of([&] { infer_sizes(g, {{6, 4}, {2, 4}}); }), "TK0502");
-  EXPECT_EQ(code_of([&] { infer_sizes(g, {{6, 4}, {3, 5}}); }), "TK0502");
-  EXPECT_EQ(code_of([&] { infer_sizes(g, {{6, 4, 1}, {3, 4}}); }), "TK0502");
-  EXPECT_EQ(code_of([&] { infer_sizes(g, {{18, 4}, {9, 4}}); }), "TK0502");
-}
-
 TEST(bind, states_are_written_where_they_lie) {
   Graph g = parse_graph(R"(
 graph @f(%x: f32[T, 2, 8], %slots: i64[T]) {
