@@ -3,16 +3,22 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
 
 namespace tk {
 namespace {
 
+// The shortest of several runs: what the machine's other work adds is left out.
 double seconds_of(const std::function<void()>& f, int times) {
-  const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < times; ++i) f();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < times; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    f();
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return best;
 }
 
 Timing summary(std::vector<double> seconds) {
@@ -44,16 +50,16 @@ Comparison time_in_turn(const std::string& metric, const std::function<void()>& 
   // Warm up, and find how often to repeat for a sample that the clock can tell.
   seconds_of(before, 1);
   seconds_of(after, 1);
-  const double once = std::max({seconds_of(before, 1), seconds_of(after, 1), 1e-7});
-  const int repeat = std::clamp(static_cast<int>(std::ceil(options.sample_s / once)), 1, 1000);
+  const double once = std::max({seconds_of(before, 2), seconds_of(after, 2), 1e-7});
+  const int repeat = std::clamp(static_cast<int>(std::ceil(options.sample_s / once)), 3, 1000);
   std::vector<double> a;
   std::vector<double> b;
   std::vector<double> ratios;
   const auto start = std::chrono::steady_clock::now();
   for (int round = 0; round < options.max_rounds; ++round) {
     // Who goes first alternates, so that a drift within a round falls on both alike.
-    double first = seconds_of(round % 2 == 0 ? before : after, repeat) / repeat;
-    double second = seconds_of(round % 2 == 0 ? after : before, repeat) / repeat;
+    double first = seconds_of(round % 2 == 0 ? before : after, repeat);
+    double second = seconds_of(round % 2 == 0 ? after : before, repeat);
     if (round % 2 == 1) std::swap(first, second);
     a.push_back(first);
     b.push_back(second);

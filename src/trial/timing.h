@@ -13,7 +13,7 @@ struct TimingOptions {
   double budget_s = 1.5;
   int min_rounds = 9;
   int max_rounds = 101;
-  double sample_s = 0.002;  // a sample repeats the function until it takes at least this long
+  double sample_s = 0.004;  // a sample is the shortest of the runs that fit, at least three
 };
 
 // Each function does one unit of work (a decode step, a prefill).

@@ -90,6 +90,8 @@ class Proof {
           !passes_counts(n, static_cast<int>(i)))
         return mixes(n, "uses a sum over tokens");
     const TokenRule rule = token_rule(n.op->name);
+    if (n.in(0) != nullptr && of(n.in(0)).meaning == Meaning::counts && !n.is("aten._grouped_mm"))
+      return put(n.out(), {plain_layout(n.out()->type.shape), Meaning::counts});
     // Without tokens in, sizes alone say what comes out.
     if (!tagged_inputs(n) && rule != TokenRule::create && rule != TokenRule::expand) {
       for (const auto& v : n.outputs) put(v.get(), {plain_layout(v->type.shape)});
@@ -174,7 +176,6 @@ class Proof {
 
   void along(const Node& n) {
     const TokenFacts& in = of(n.in(0));
-    if (in.meaning == Meaning::counts) return put(n.out(), {plain_layout(n.out()->type.shape), Meaning::counts});
     const std::vector<int> axes = axes_of(n);
     const int rank = static_cast<int>(in.layout.size());
     for (int axis : axes)
