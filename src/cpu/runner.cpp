@@ -161,7 +161,7 @@ Runner::Runner(EngineModel model, const RunnerOptions& options)
         check_graph(model.decode);
         return BlockPool(count_blocks(model, options_));
       }()),
-      team_(options_.threads) {
+      team_(options_.team != nullptr ? options_.team : std::make_shared<Team>(options_.threads)) {
   max_len_ = std::min(length_limit(model, options_), (pool_.size() - 1) * block_size_);
   vocab_ = std::min(vocabulary(model.prefill), vocabulary(model.decode));
   const SymEnv env = state_env(pool_.size(), block_size_);
@@ -187,9 +187,9 @@ Runner::Runner(EngineModel model, const RunnerOptions& options)
   auto memory = std::make_shared<EngineMemory>();
   prefill_ =
       std::make_unique<Engine>(make_plan(std::move(model.prefill), model.weights, &constants),
-                               caches_, &team_, memory, options_.engine);
+                               caches_, team_.get(), memory, options_.engine);
   decode_ = std::make_unique<Engine>(make_plan(std::move(model.decode), model.weights, &constants),
-                                     decode_caches, &team_, memory, options_.engine);
+                                     decode_caches, team_.get(), memory, options_.engine);
 }
 
 Runner::~Runner() = default;

@@ -34,6 +34,9 @@ struct RunnerOptions {
   std::int64_t max_tokens = 2048;  // tokens of one prefill run
   bool check = false;              // poison freed blocks with NaN, check slots and logits
   EngineOptions engine;
+  // Runners that are timed against each other share their threads, or one's idle workers would be in
+  // the other's way. Null: threads of its own.
+  std::shared_ptr<Team> team;
 };
 
 enum class Phase : std::uint8_t { prefill, decode };
@@ -87,7 +90,7 @@ class Runner {
   const RunnerOptions& options() const { return options_; }
   Engine& engine(Phase phase) { return phase == Phase::prefill ? *prefill_ : *decode_; }
   const Bound* last_bound() const { return last_bound_; }  // of the last run; null before
-  int n_threads() const { return team_.size(); }
+  int n_threads() const { return team_->size(); }
 
   // When set, the next runs fill it (for the timeline and reports).
   void set_times(LaunchTimes* times) { times_ = times; }
@@ -111,7 +114,7 @@ class Runner {
   std::int64_t block_size_, max_len_ = 0, vocab_ = 0, cache_bytes_ = 0;
   std::vector<Tensor> caches_;
   BlockPool pool_;
-  Team team_;
+  std::shared_ptr<Team> team_;
   std::unique_ptr<Engine> prefill_, decode_;
   std::unordered_map<SeqId, Sequence> sequences_;
   SeqId next_id_ = 1;

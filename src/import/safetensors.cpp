@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -138,6 +139,29 @@ std::filesystem::path main_file_in(const std::filesystem::path& folder) {
   throw std::move(error).at(folder.string()).note(cat("it holds ", found));
 }
 
+// A tensor that the model knows by several names is written once; the metadata of a capture has the
+// other names: {"lm_head.weight": "embed_tokens.weight"}.
+void add_aliases(const json::Value& header, std::string_view file, std::vector<SafeTensor>* entries) {
+  const auto metadata = header.find("__metadata__");
+  if (!metadata || !metadata->is_object()) return;
+  const auto text = metadata->find("tokamak.aliases");
+  if (!text || !text->is_string()) return;
+  const json::Document aliases = json::parse(text->string(), file);
+  std::unordered_map<std::string_view, std::size_t> by_name;
+  for (std::size_t i = 0; i < entries->size(); ++i) by_name.emplace((*entries)[i].name, i);
+  std::vector<SafeTensor> added;
+  for (const json::Member& member : aliases.root().members()) {
+    const auto target = by_name.find(member.value.string());
+    if (target == by_name.end())
+      throw UserError("TK0121", cat("'", member.name, "' is another name for '", member.value.string(),
+                                    "', which is not in the file"))
+          .at(file);
+    added.push_back((*entries)[target->second]);
+    added.back().name = member.name;
+  }
+  entries->insert(entries->end(), added.begin(), added.end());
+}
+
 }  // namespace
 
 SafeTensors SafeTensors::parse(std::span<const std::byte> bytes, std::string_view file,
@@ -183,6 +207,7 @@ SafeTensors SafeTensors::parse(std::span<const std::byte> bytes, std::string_vie
     }
     made.tensor = view_of(entry, dtype, data, owner);
   }
+  add_aliases(header.root(), file, &out.entries_);
   out.index_names(file);
   return out;
 }

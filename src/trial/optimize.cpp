@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <thread>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -215,11 +216,13 @@ class Pipeline {
     RunnerOptions r;
     r.threads = o_.threads;
     r.max_batch = 4;
+    r.team = team_;
     r.max_len = max_len_;
     return std::make_unique<Runner>(std::move(m), r);
   }
 
   void baseline() {
+    team_ = std::make_shared<Team>(o_.threads > 0 ? o_.threads : static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
     prefill_ = prepared_.cached.graph.clone();
     decode_ = prepared_.cached.graph.clone();
     say("checking the cached model against the reference");
@@ -256,8 +259,7 @@ class Pipeline {
   // The captured graph run as it is over the whole sequence, against one decode step.
   Comparison captured_against(Runner& cached) {
     const std::int64_t n = decode_context_ + 1;
-    Team team(cached.n_threads());
-    Engine engine(make_plan(model_.graph.clone(), model_.weights), {}, &team, std::make_shared<EngineMemory>());
+    Engine engine(make_plan(model_.graph.clone(), model_.weights), {}, team_.get(), std::make_shared<EngineMemory>());
     std::vector<Tensor> inputs;
     const auto ids = bench_ids(n);
     for (const auto& v : model_.graph.inputs()) {
@@ -557,6 +559,7 @@ class Pipeline {
   Optimized out_;
   Prepared prepared_;
   Reference reference_;
+  std::shared_ptr<Team> team_;  // of everything that is run and timed here
   std::int64_t prefill_tokens_ = 0, decode_context_ = 0, max_len_ = 0;
   Graph prefill_, decode_;
   std::unique_ptr<Runner> start_, current_;  // unfused, and with all that was kept
