@@ -228,7 +228,7 @@ int main(int argc, char** argv) {
     b.linear_entry("1.1B down", DType::bf16, m, 2048, 5632, false, 2);
     if (m <= 4) b.linear_entry("135M gate-up", DType::f32, m, 3072, 576, true, 8);
   }
-  for (const std::int64_t m : {32, 128, 512}) {
+  for (const std::int64_t m : {32, 64, 128, 512}) {
     b.linear_entry("135M qkv", DType::bf16, m, 960, 576, false, 4);
     b.linear_entry("135M gate-up", DType::bf16, m, 3072, 576, true, 2);
     b.linear_entry("135M down", DType::bf16, m, 576, 1536, false, 4);

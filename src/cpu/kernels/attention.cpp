@@ -2,8 +2,11 @@
 
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
+#include "cpu/kernels/attention_bf16_dot.h"
 #include "cpu/kernels/attention_impl.h"
+#include "cpu/kernels/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/kernels/attention.cpp"
@@ -247,34 +250,54 @@ float softmax_step(const PagedAttentionArgs& a, float* s, Range seen, float* max
 
 // ---- values ----
 
-template <class C>
-void add_values(const Tiles& t, std::int64_t dv, std::int64_t rows, const KeyTile<C>& tile) {
-  if (rows >= 8) {
-    for (std::int64_t j = 0; j < tile.n; ++j) widen(tile.v[j], dv, t.v + j * t.ldv);
-    gemm(t.scores, tile_keys, t.v, t.ldv, rows, t.ldv, tile.n, true, t.out, t.ldv);
-    return;
+// out[i] += sum_j p[i][j] v[j] over NV vectors of columns from c on, for MT rows.
+template <int MT, int NV, class C>
+HWY_INLINE void value_tile(const Tiles& t, std::int64_t r, std::int64_t c, const KeyTile<C>& tile) {
+  float* out = t.out + r * t.ldv + c;
+  const float* p = t.scores + r * tile_keys;
+  VF acc[MT][NV];
+  for (int i = 0; i < MT; ++i)
+    for (int l = 0; l < NV; ++l) acc[i][l] = load(out + i * t.ldv + l * n_lanes);
+  for (std::int64_t j = 0; j < tile.n; ++j) {
+    VF v[NV];
+    for (int l = 0; l < NV; ++l) v[l] = load(tile.v[j] + c + l * n_lanes);
+    for (int i = 0; i < MT; ++i) {
+      const VF w = set(p[i * tile_keys + j]);
+      for (int l = 0; l < NV; ++l) acc[i][l] = hn::MulAdd(w, v[l], acc[i][l]);
+    }
   }
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const float* p = t.scores + r * tile_keys;
-    float* out = t.out + r * t.ldv;
-    std::int64_t i = 0;
-    for (; i + 4 * n_lanes <= dv; i += 4 * n_lanes) {
-      VF o[4];
-      for (int l = 0; l < 4; ++l) o[l] = load(out + i + l * n_lanes);
+  for (int i = 0; i < MT; ++i)
+    for (int l = 0; l < NV; ++l) store(acc[i][l], out + i * t.ldv + l * n_lanes);
+}
+
+template <int MT, class C>
+HWY_INLINE void value_rows(const Tiles& t, std::int64_t r, std::int64_t dv,
+                           const KeyTile<C>& tile) {
+  constexpr int nv = HWY_CAP_GE512 ? 4 : 2;
+  std::int64_t c = 0;
+  for (; c + nv * n_lanes <= dv; c += nv * n_lanes) value_tile<MT, nv>(t, r, c, tile);
+  for (; c + n_lanes <= dv; c += n_lanes) value_tile<MT, 1>(t, r, c, tile);
+  for (; c < dv; ++c)
+    for (int i = 0; i < MT; ++i) {
+      float& out = t.out[(r + i) * t.ldv + c];
       for (std::int64_t j = 0; j < tile.n; ++j)
-        for (int l = 0; l < 4; ++l)
-          o[l] = hn::MulAdd(set(p[j]), load(tile.v[j] + i + l * n_lanes), o[l]);
-      for (int l = 0; l < 4; ++l) store(o[l], out + i + l * n_lanes);
+        out += t.scores[(r + i) * tile_keys + j] * as_float(tile.v[j][c]);
     }
-    for (; i < dv; i += n_lanes) {
-      VF o = load(out + i);
-      for (std::int64_t j = 0; j < tile.n; ++j) {
-        const C* v = tile.v[j] + i;
-        o = hn::MulAdd(set(p[j]), i + n_lanes <= dv ? load(v) : load_tail(v, dv - i), o);
-      }
-      store(o, out + i);
-    }
-  }
+}
+
+template <class C>
+void values_by_rows(const Tiles& t, std::int64_t rows, std::int64_t dv, const KeyTile<C>& tile) {
+  std::int64_t r = 0;
+  for (; r + 4 <= rows; r += 4) value_rows<4>(t, r, dv, tile);
+  if (rows - r == 3) value_rows<3>(t, r, dv, tile);
+  if (rows - r == 2) value_rows<2>(t, r, dv, tile);
+  if (rows - r == 1) value_rows<1>(t, r, dv, tile);
+}
+
+template <class C>
+void values_by_gemm(const Tiles& t, std::int64_t rows, std::int64_t dv, const KeyTile<C>& tile) {
+  for (std::int64_t j = 0; j < tile.n; ++j) widen(tile.v[j], dv, t.v + j * t.ldv);
+  gemm(t.scores, tile_keys, t.v, t.ldv, rows, t.ldv, tile.n, true, t.out, t.ldv);
 }
 
 // ---- units ----
@@ -307,10 +330,69 @@ void write_row(const PagedAttentionArgs& a, const Unit& u, std::int64_t r, const
                    a.dv - i);
 }
 
+// Where the queries of a unit lie, for the products that take them as they are.
+struct QueryRows {
+  const bf16* q[tile_rows];
+  const bf16* q2[tile_rows];
+};
+
+QueryRows find_queries(const PagedAttentionArgs& a, const Unit& u) {
+  QueryRows rows;
+  const std::int64_t heads = u.h1 - u.h0;
+  for (std::int64_t r = 0; r < u.rows(); ++r) {
+    const std::int64_t token = u.request.first_query + u.q0 + r / heads, head = u.h0 + r % heads;
+    rows.q[r] = static_cast<const bf16*>(a.q) + token * a.q_stride + head * a.q_head_stride;
+    rows.q2[r] =
+        a.dk2 == 0 ? nullptr
+                   : static_cast<const bf16*>(a.q2) + token * a.q2_stride + head * a.q2_head_stride;
+  }
+  return rows;
+}
+
+// Scores of a tile through vdpbf16ps.
+void score_by_bf16_dot(const PagedAttentionArgs& a, const Tiles& t, std::int64_t rows,
+                       const QueryRows& q, const KeyTile<bf16>& tile) {
+  bf16* panel = reinterpret_cast<bf16*>(t.k);
+  scores_bf16_dot(q.q, rows, tile.k, tile.n, a.dk, false, panel, t.scores, tile_keys);
+  if (a.dk2 > 0)
+    scores_bf16_dot(q.q2, rows, tile.k2, tile.n, a.dk2, true, panel, t.scores, tile_keys);
+}
+
+HWY_INLINE void scale_row(float* row, std::int64_t n, float by) {
+  for (std::int64_t i = 0; i < n; i += n_lanes) store(hn::Mul(load(row + i), set(by)), row + i);
+}
+
+// Scores become weights, and what was summed up so far is scaled. `powers_of_two`: max counts
+// these.
+template <class C>
+void softmax_rows(const PagedAttentionArgs& a, const Unit& u, const Tiles& t, std::int64_t key,
+                  const KeyTile<C>& tile, bool powers_of_two) {
+  const std::int64_t heads = u.h1 - u.h0;
+  for (std::int64_t r = 0; r < u.rows(); ++r) {
+    Range seen = visible_keys(a, u.request, u.q0 + r / heads);
+    seen.begin = std::clamp<std::int64_t>(seen.begin - key, 0, tile.n);
+    seen.end = std::clamp<std::int64_t>(seen.end - key, seen.begin, tile.n);
+    float* s = t.scores + r * tile_keys;
+    const float by = powers_of_two ? softmax_step_bf16_dot(a.scale, s, round_up(tile.n, 16), seen,
+                                                           &t.max[r], &t.sum[r])
+                                   : softmax_step(a, s, seen, &t.max[r], &t.sum[r]);
+    if (by != 1.0F) scale_row(t.out + r * t.ldv, t.ldv, by);
+  }
+}
+
 template <class C>
 void run_unit(const PagedAttentionArgs& a, const Unit& u, const Tiles& t, int n_threads) {
-  const std::int64_t rows = u.rows(), heads = u.h1 - u.h0;
-  load_queries(a, u, t);
+  const std::int64_t rows = u.rows();
+  const bool packed = rows >= min_packed_rows;
+  bool native = false;
+  if constexpr (HWY_TARGET == HWY_AVX3 && std::is_same_v<C, bf16>)
+    native = a.dtype == DType::bf16 && use_bf16_dot();
+  const bool powers_of_two = native && a.soft_cap == 0.0F;
+  QueryRows q;
+  if (native)
+    q = find_queries(a, u);
+  else
+    load_queries(a, u, t);
   for (std::int64_t r = 0; r < rows; ++r) {
     t.max[r] = minus_infinity;
     t.sum[r] = 0.0F;
@@ -319,24 +401,33 @@ void run_unit(const PagedAttentionArgs& a, const Unit& u, const Tiles& t, int n_
   KeyTile<C> tile;
   for (std::int64_t key = u.keys.begin; key < u.keys.end; key += tile_keys) {
     find_keys(a, u, key, std::min(tile_keys, u.keys.end - key), &tile);
-    if (rows >= 8)
+    bool done = false;
+    if constexpr (std::is_same_v<C, bf16>) {
+      if (native) {
+        score_by_bf16_dot(a, t, rows, q, tile);
+        softmax_rows(a, u, t, key, tile, powers_of_two);
+        if (packed)
+          values_bf16_dot(t.scores, tile_keys, rows, tile.v, tile.n, a.dv,
+                          reinterpret_cast<bf16*>(t.v), t.out, t.ldv);
+        else
+          values_by_rows(t, rows, a.dv, tile);
+        done = true;
+      }
+    }
+    if (done) continue;
+    if (packed)
       score_by_gemm(a, t, rows, tile);
     else
       score_by_dots(a, t, rows, tile);
-    for (std::int64_t r = 0; r < rows; ++r) {
-      Range seen = visible_keys(a, u.request, u.q0 + r / heads);
-      seen.begin = std::clamp<std::int64_t>(seen.begin - key, 0, tile.n);
-      seen.end = std::clamp<std::int64_t>(seen.end - key, seen.begin, tile.n);
-      const float alpha = softmax_step(a, t.scores + r * tile_keys, seen, &t.max[r], &t.sum[r]);
-      if (alpha == 1.0F) continue;
-      float* out = t.out + r * t.ldv;
-      for (std::int64_t i = 0; i < t.ldv; i += n_lanes)
-        store(hn::Mul(load(out + i), set(alpha)), out + i);
-    }
-    add_values(t, a.dv, rows, tile);
+    softmax_rows(a, u, t, key, tile, false);
+    if (packed)
+      values_by_gemm(t, rows, a.dv, tile);
+    else
+      values_by_rows(t, rows, a.dv, tile);
   }
   for (std::int64_t r = 0; r < rows; ++r) {
     const float* out = t.out + r * t.ldv;
+    if (powers_of_two) t.max[r] *= 0.693147181F;
     if (u.n_splits == 1) {
       write_row(a, u, r, out, t.max[r], t.sum[r]);
       continue;

@@ -144,18 +144,18 @@ inline void transpose16(__m512i (&r)[16]) {
   for (int i = 0; i < 16; ++i) r[i] = t[i];
 }
 
-void pack_rows(const bf16* w, std::int64_t w_stride, std::int64_t n, std::int64_t depth,
-               bf16* panel) {
+}  // namespace
+
+void pack_rows_bf16_dot(const bf16* const* rows, std::int64_t n, std::int64_t depth, bf16* panel) {
   for (std::int64_t p = 0; p < depth; p += 32)
     for (std::int64_t half = 0; half < 2; ++half) {
       __m512i r[16];
       for (std::int64_t j = 0; j < 16; ++j) {
         const std::int64_t row = half * 16 + j;
-        const bf16* q = w + row * w_stride + p;
         if (row >= n)
           r[j] = _mm512_setzero_si512();
         else
-          r[j] = p + 32 <= depth ? raw(q) : raw_tail(q, depth - p);
+          r[j] = p + 32 <= depth ? raw(rows[row] + p) : raw_tail(rows[row] + p, depth - p);
       }
       transpose16(r);
       const std::int64_t pairs = std::min<std::int64_t>(16, (depth - p + 1) / 2);
@@ -164,8 +164,8 @@ void pack_rows(const bf16* w, std::int64_t w_stride, std::int64_t n, std::int64_
     }
 }
 
-void pack_columns(const bf16* w, std::int64_t w_stride, std::int64_t n, std::int64_t depth,
-                  bf16* panel) {
+void pack_columns_bf16_dot(const bf16* const* rows, std::int64_t n, std::int64_t depth,
+                           bf16* panel) {
   const auto mask = static_cast<__mmask32>(n >= 32 ? ~0U : (1U << n) - 1U);
   // Two rows of W, word by word: 0 1 2 .. 15 and 16 .. 31 of both.
   alignas(64) static constexpr std::uint16_t order[2][32] = {
@@ -175,22 +175,38 @@ void pack_columns(const bf16* w, std::int64_t w_stride, std::int64_t n, std::int
        24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63}};
   const __m512i lo = _mm512_load_si512(order[0]), hi = _mm512_load_si512(order[1]);
   for (std::int64_t p = 0; p < depth; p += 2) {
-    const __m512i a = _mm512_maskz_loadu_epi16(mask, w + p * w_stride);
-    const __m512i b = p + 1 < depth ? _mm512_maskz_loadu_epi16(mask, w + (p + 1) * w_stride)
-                                    : _mm512_setzero_si512();
+    const __m512i a = _mm512_maskz_loadu_epi16(mask, rows[p]);
+    const __m512i b =
+        p + 1 < depth ? _mm512_maskz_loadu_epi16(mask, rows[p + 1]) : _mm512_setzero_si512();
     bf16* out = panel + p * panel_width;
     _mm512_storeu_si512(out, _mm512_permutex2var_epi16(a, lo, b));
     _mm512_storeu_si512(out + 32, _mm512_permutex2var_epi16(a, hi, b));
   }
 }
 
+void pack_panel_bf16_dot(const bf16* w, std::int64_t w_stride, WeightLayout layout, std::int64_t n0,
+                         std::int64_t n, std::int64_t p0, std::int64_t depth, bf16* panel) {
+  const bf16* rows[panel_width];
+  if (layout == WeightLayout::n_k) {
+    for (std::int64_t j = 0; j < n; ++j) rows[j] = w + (n0 + j) * w_stride + p0;
+    return pack_rows_bf16_dot(rows, n, depth, panel);
+  }
+  for (std::int64_t p = 0; p < depth; p += panel_width) {
+    const std::int64_t run = std::min(panel_width, depth - p);
+    for (std::int64_t i = 0; i < run; ++i) rows[i] = w + (p0 + p + i) * w_stride + n0;
+    pack_columns_bf16_dot(rows, n, run, panel + p * panel_width);
+  }
+}
+
+namespace {
+
 template <int MT>
-void panel_tile(const bf16* const* x, std::int64_t depth, const bf16* panel, bool add,
-                float* sums) {
+void panel_tile(const bf16* const* x, std::int64_t depth, const bf16* panel, bool add, float* sums,
+                std::int64_t ld) {
   V acc[MT][2];
   for (int i = 0; i < MT; ++i)
     for (int v = 0; v < 2; ++v)
-      acc[i][v] = add ? _mm512_loadu_ps(sums + i * panel_width + v * 16) : _mm512_setzero_ps();
+      acc[i][v] = add ? _mm512_loadu_ps(sums + i * ld + v * 16) : _mm512_setzero_ps();
   const bf16* b = panel;
   std::int64_t p = 0;
   for (; p + 2 <= depth; p += 2, b += 2 * panel_width) {
@@ -212,46 +228,38 @@ void panel_tile(const bf16* const* x, std::int64_t depth, const bf16* panel, boo
     }
   }
   for (int i = 0; i < MT; ++i)
-    for (int v = 0; v < 2; ++v) _mm512_storeu_ps(sums + i * panel_width + v * 16, acc[i][v]);
+    for (int v = 0; v < 2; ++v) _mm512_storeu_ps(sums + i * ld + v * 16, acc[i][v]);
 }
 
 }  // namespace
 
-void pack_panel_bf16_dot(const bf16* w, std::int64_t w_stride, WeightLayout layout, std::int64_t n0,
-                         std::int64_t n, std::int64_t p0, std::int64_t depth, bf16* panel) {
-  if (layout == WeightLayout::n_k)
-    pack_rows(w + n0 * w_stride + p0, w_stride, n, depth, panel);
-  else
-    pack_columns(w + p0 * w_stride + n0, w_stride, n, depth, panel);
-}
-
 void panel_tile_bf16_dot(int mt, const bf16* const* x, std::int64_t depth, const bf16* panel,
-                         bool add, float* sums) {
+                         bool add, float* sums, std::int64_t ld) {
   switch (mt) {
     case 1:
-      return panel_tile<1>(x, depth, panel, add, sums);
+      return panel_tile<1>(x, depth, panel, add, sums, ld);
     case 2:
-      return panel_tile<2>(x, depth, panel, add, sums);
+      return panel_tile<2>(x, depth, panel, add, sums, ld);
     case 3:
-      return panel_tile<3>(x, depth, panel, add, sums);
+      return panel_tile<3>(x, depth, panel, add, sums, ld);
     case 4:
-      return panel_tile<4>(x, depth, panel, add, sums);
+      return panel_tile<4>(x, depth, panel, add, sums, ld);
     case 5:
-      return panel_tile<5>(x, depth, panel, add, sums);
+      return panel_tile<5>(x, depth, panel, add, sums, ld);
     case 6:
-      return panel_tile<6>(x, depth, panel, add, sums);
+      return panel_tile<6>(x, depth, panel, add, sums, ld);
     case 7:
-      return panel_tile<7>(x, depth, panel, add, sums);
+      return panel_tile<7>(x, depth, panel, add, sums, ld);
     case 8:
-      return panel_tile<8>(x, depth, panel, add, sums);
+      return panel_tile<8>(x, depth, panel, add, sums, ld);
     case 9:
-      return panel_tile<9>(x, depth, panel, add, sums);
+      return panel_tile<9>(x, depth, panel, add, sums, ld);
     case 10:
-      return panel_tile<10>(x, depth, panel, add, sums);
+      return panel_tile<10>(x, depth, panel, add, sums, ld);
     case 11:
-      return panel_tile<11>(x, depth, panel, add, sums);
+      return panel_tile<11>(x, depth, panel, add, sums, ld);
     case 12:
-      return panel_tile<12>(x, depth, panel, add, sums);
+      return panel_tile<12>(x, depth, panel, add, sums, ld);
     default:
       return;
   }

@@ -11,14 +11,19 @@ namespace tk::kernels {
 void stream_rows_bf16_dot(const bf16* const* x, std::int64_t m, const bf16* const* w,
                           std::int64_t k, float* sums, std::int64_t ld, std::int64_t step);
 
-// A panel of pairs: panel[(p / 2 * 32 + j) * 2 + p % 2] = W(n0 + j, p0 + p); zero beyond n and
-// depth.
+// A panel of pairs: panel[(p / 2 * 32 + j) * 2 + p % 2] = W(j, p) for n <= 32 columns j and `depth`
+// values p; zero beyond. From n rows of W, which hold one column each, or from `depth` rows, which
+// hold one p each.
+void pack_rows_bf16_dot(const bf16* const* rows, std::int64_t n, std::int64_t depth, bf16* panel);
+void pack_columns_bf16_dot(const bf16* const* rows, std::int64_t n, std::int64_t depth,
+                           bf16* panel);
 void pack_panel_bf16_dot(const bf16* w, std::int64_t w_stride, WeightLayout layout, std::int64_t n0,
                          std::int64_t n, std::int64_t p0, std::int64_t depth, bf16* panel);
 
-// sums[i * 32 + j] (+)= x[i][0 .. depth) . panel[:, j] for mt <= panel_tile_rows_bf16_dot rows.
+// sums[i * ld + j] (+)= x[i][0 .. depth) . panel[:, j] for mt <= panel_tile_rows_bf16_dot rows and
+// 32 columns.
 constexpr int panel_tile_rows_bf16_dot = 12;
 void panel_tile_bf16_dot(int mt, const bf16* const* x, std::int64_t depth, const bf16* panel,
-                         bool add, float* sums);
+                         bool add, float* sums, std::int64_t ld);
 
 }  // namespace tk::kernels

@@ -191,7 +191,7 @@ void multiply(const LinearArgs& a, const RowSet& rows, std::int64_t i, int mt, i
     if (bf16_dot<X, W>()) {
       for (int q = 0; q < panels; ++q)
         panel_tile_bf16_dot(mt, x, depth, reinterpret_cast<const bf16*>(scratch.panel[q]), p > 0,
-                            scratch.sums[q] + i * panel_width);
+                            scratch.sums[q] + i * panel_width, panel_width);
       return;
     }
   for (int r = 0; r < mt; ++r) widen_row(x[r], depth, scratch.x_block + r * panel_depth);

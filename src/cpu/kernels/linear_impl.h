@@ -22,7 +22,7 @@ struct RowSet {
 
 // At most so many rows are done by streaming W (linear_stream); more by packed panels. Measured on
 // Zen 5 with 2 threads: see bench/micro/README.md.
-constexpr std::int64_t max_stream_rows = 16;
+constexpr std::int64_t max_stream_rows = 48;
 
 // How far ahead of a load of W its cache line is fetched.
 constexpr std::int64_t stream_ahead_bytes = 1024;
