@@ -1,4 +1,4 @@
-// Products with weights.
+// Products with weights, and rows of them.
 #include "moves/canonical/rules.h"
 
 namespace tk::canonical {
@@ -25,6 +25,12 @@ Replacement addmm_to_linear(Builder& b, const Node& n) {
   if (!is_weight_matrix(n.in(2)) || type(n).rank() != 1 || !is_from_weights(n.in(0))) return {};
   if (!is_number(*args.attr("beta"), 1) || !is_number(*args.attr("alpha"), 1)) return {};
   return {b.op("aten.linear", {n.in(1), transposed(b, n.in(2)), n.in(0)})};
+}
+
+// padding_idx says where no gradient goes.
+Replacement drop_padding(Builder& b, const Node& n) {
+  if (n.attrs.empty()) return {};
+  return {b.op("aten.embedding", {n.in(0), n.in(1)})};
 }
 
 // transformers' own name for the same product.
