@@ -13,6 +13,7 @@
 #include "hwy/foreach_target.h"
 //
 #include "cpu/kernels/simd-inl.h"
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -250,9 +251,11 @@ float softmax_step(const PagedAttentionArgs& a, float* s, Range seen, float* max
 
 // ---- values ----
 
-// out[i] += sum_j p[i][j] v[j] over NV vectors of columns from c on, for MT rows.
+// out[i] += sum_j p[i][j] v[j] over NV vectors of columns from c on, for MT rows. Meanwhile the
+// same columns of the rows `next` (the next tile's keys) are fetched, if any.
 template <int MT, int NV, class C>
-HWY_INLINE void value_tile(const Tiles& t, std::int64_t r, std::int64_t c, const KeyTile<C>& tile) {
+HWY_INLINE void value_tile(const Tiles& t, std::int64_t r, std::int64_t c, const KeyTile<C>& tile,
+                           const C* const* next) {
   float* out = t.out + r * t.ldv + c;
   const float* p = t.scores + r * tile_keys;
   VF acc[MT][NV];
@@ -261,6 +264,9 @@ HWY_INLINE void value_tile(const Tiles& t, std::int64_t r, std::int64_t c, const
   for (std::int64_t j = 0; j < tile.n; ++j) {
     VF v[NV];
     for (int l = 0; l < NV; ++l) v[l] = load(tile.v[j] + c + l * n_lanes);
+    if (next != nullptr)
+      for (int l = 0; l < NV * n_lanes; l += 64 / static_cast<int>(sizeof(C)))
+        hwy::Prefetch(next[j] + c + l);
     for (int i = 0; i < MT; ++i) {
       const VF w = set(p[i * tile_keys + j]);
       for (int l = 0; l < NV; ++l) acc[i][l] = hn::MulAdd(w, v[l], acc[i][l]);
@@ -271,12 +277,12 @@ HWY_INLINE void value_tile(const Tiles& t, std::int64_t r, std::int64_t c, const
 }
 
 template <int MT, class C>
-HWY_INLINE void value_rows(const Tiles& t, std::int64_t r, std::int64_t dv,
-                           const KeyTile<C>& tile) {
+HWY_INLINE void value_rows(const Tiles& t, std::int64_t r, std::int64_t dv, const KeyTile<C>& tile,
+                           const C* const* next) {
   constexpr int nv = HWY_CAP_GE512 ? 4 : 2;
   std::int64_t c = 0;
-  for (; c + nv * n_lanes <= dv; c += nv * n_lanes) value_tile<MT, nv>(t, r, c, tile);
-  for (; c + n_lanes <= dv; c += n_lanes) value_tile<MT, 1>(t, r, c, tile);
+  for (; c + nv * n_lanes <= dv; c += nv * n_lanes) value_tile<MT, nv>(t, r, c, tile, next);
+  for (; c + n_lanes <= dv; c += n_lanes) value_tile<MT, 1>(t, r, c, tile, next);
   for (; c < dv; ++c)
     for (int i = 0; i < MT; ++i) {
       float& out = t.out[(r + i) * t.ldv + c];
@@ -286,12 +292,14 @@ HWY_INLINE void value_rows(const Tiles& t, std::int64_t r, std::int64_t dv,
 }
 
 template <class C>
-void values_by_rows(const Tiles& t, std::int64_t rows, std::int64_t dv, const KeyTile<C>& tile) {
+void values_by_rows(const Tiles& t, std::int64_t rows, std::int64_t dv, const KeyTile<C>& tile,
+                    const C* const* next) {
   std::int64_t r = 0;
-  for (; r + 4 <= rows; r += 4) value_rows<4>(t, r, dv, tile);
-  if (rows - r == 3) value_rows<3>(t, r, dv, tile);
-  if (rows - r == 2) value_rows<2>(t, r, dv, tile);
-  if (rows - r == 1) value_rows<1>(t, r, dv, tile);
+  for (; r + 4 <= rows; r += 4) value_rows<4>(t, r, dv, tile, r == 0 ? next : nullptr);
+  if (r > 0) next = nullptr;
+  if (rows - r == 3) value_rows<3>(t, r, dv, tile, next);
+  if (rows - r == 2) value_rows<2>(t, r, dv, tile, next);
+  if (rows - r == 1) value_rows<1>(t, r, dv, tile, next);
 }
 
 template <class C>
@@ -353,9 +361,10 @@ QueryRows find_queries(const PagedAttentionArgs& a, const Unit& u) {
 void score_by_bf16_dot(const PagedAttentionArgs& a, const Tiles& t, std::int64_t rows,
                        const QueryRows& q, const KeyTile<bf16>& tile) {
   bf16* panel = reinterpret_cast<bf16*>(t.k);
-  scores_bf16_dot(q.q, rows, tile.k, tile.n, a.dk, false, panel, t.scores, tile_keys);
+  scores_bf16_dot(q.q, rows, tile.k, tile.n, a.dk, false, panel, t.scores, tile_keys, tile.v, a.dv);
   if (a.dk2 > 0)
-    scores_bf16_dot(q.q2, rows, tile.k2, tile.n, a.dk2, true, panel, t.scores, tile_keys);
+    scores_bf16_dot(q.q2, rows, tile.k2, tile.n, a.dk2, true, panel, t.scores, tile_keys, tile.v,
+                    0);
 }
 
 HWY_INLINE void scale_row(float* row, std::int64_t n, float by) {
@@ -398,10 +407,17 @@ void run_unit(const PagedAttentionArgs& a, const Unit& u, const Tiles& t, int n_
     t.sum[r] = 0.0F;
     for (std::int64_t i = 0; i < t.ldv; i += n_lanes) store(hn::Zero(DF()), t.out + r * t.ldv + i);
   }
-  KeyTile<C> tile;
-  for (std::int64_t key = u.keys.begin; key < u.keys.end; key += tile_keys) {
-    find_keys(a, u, key, std::min(tile_keys, u.keys.end - key), &tile);
-    bool done = false;
+  KeyTile<C> tiles[2];
+  const auto find = [&](std::int64_t key, KeyTile<C>* tile) {
+    find_keys(a, u, key, std::clamp<std::int64_t>(u.keys.end - key, 0, tile_keys), tile);
+  };
+  find(u.keys.begin, &tiles[0]);
+  for (std::int64_t key = u.keys.begin, i = 0; key < u.keys.end; key += tile_keys, ++i) {
+    const KeyTile<C>& tile = tiles[i % 2];
+    KeyTile<C>* next = &tiles[(i + 1) % 2];
+    find(key + tile_keys, next);
+    // A whole tile follows: its keys are fetched while this one's values are added up.
+    const C* const* fetch = next->n == tile_keys ? next->k : nullptr;
     if constexpr (std::is_same_v<C, bf16>) {
       if (native) {
         score_by_bf16_dot(a, t, rows, q, tile);
@@ -410,11 +426,10 @@ void run_unit(const PagedAttentionArgs& a, const Unit& u, const Tiles& t, int n_
           values_bf16_dot(t.scores, tile_keys, rows, tile.v, tile.n, a.dv,
                           reinterpret_cast<bf16*>(t.v), t.out, t.ldv);
         else
-          values_by_rows(t, rows, a.dv, tile);
-        done = true;
+          values_by_rows(t, rows, a.dv, tile, fetch);
+        continue;
       }
     }
-    if (done) continue;
     if (packed)
       score_by_gemm(a, t, rows, tile);
     else
@@ -423,7 +438,7 @@ void run_unit(const PagedAttentionArgs& a, const Unit& u, const Tiles& t, int n_
     if (packed)
       values_by_gemm(t, rows, a.dv, tile);
     else
-      values_by_rows(t, rows, a.dv, tile);
+      values_by_rows(t, rows, a.dv, tile, fetch);
   }
   for (std::int64_t r = 0; r < rows; ++r) {
     const float* out = t.out + r * t.ldv;

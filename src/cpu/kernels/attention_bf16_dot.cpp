@@ -20,11 +20,17 @@ namespace {
 constexpr std::int64_t tile = 64;
 
 void scores_by_dots(const bf16* const* q, std::int64_t rows, const bf16* const* k, std::int64_t n,
-                    std::int64_t d, bool add, float* scores, std::int64_t ld) {
+                    std::int64_t d, bool add, float* scores, std::int64_t ld, const bf16* const* v,
+                    std::int64_t dv) {
   for (std::int64_t j = 0; j < n; j += 4) {
     // Past the end the last key is repeated; its scores are not looked at.
     const bf16* four[4];
-    for (std::int64_t l = 0; l < 4; ++l) four[l] = k[std::min(j + l, n - 1)];
+    for (std::int64_t l = 0; l < 4; ++l) {
+      const std::int64_t at = std::min(j + l, n - 1);
+      four[l] = k[at];
+      for (std::int64_t c = 0; c < dv; c += 32)
+        _mm_prefetch(reinterpret_cast<const char*>(v[at] + c), _MM_HINT_T0);
+    }
     if (!add) {
       stream_rows_bf16_dot(q, rows, four, d, scores + j, ld, 1);
       continue;
@@ -53,8 +59,9 @@ inline __m512 exp2(__m512 t) {
 }  // namespace
 
 void scores_bf16_dot(const bf16* const* q, std::int64_t rows, const bf16* const* k, std::int64_t n,
-                     std::int64_t d, bool add, bf16* panel, float* scores, std::int64_t ld) {
-  if (rows < min_packed_rows) return scores_by_dots(q, rows, k, n, d, add, scores, ld);
+                     std::int64_t d, bool add, bf16* panel, float* scores, std::int64_t ld,
+                     const bf16* const* v, std::int64_t dv) {
+  if (rows < min_packed_rows) return scores_by_dots(q, rows, k, n, d, add, scores, ld, v, dv);
   for (std::int64_t j = 0; j < n; j += panel_width) {
     pack_rows_bf16_dot(k + j, std::min(panel_width, n - j), d, panel);
     for (std::int64_t r = 0; r < rows; r += panel_tile_rows_bf16_dot) {

@@ -11,9 +11,11 @@ namespace tk::kernels {
 constexpr std::int64_t min_packed_rows = 8;
 
 // scores[r * ld + j] (+)= q[r] . k[j] over d elements, for n <= 64 keys. `panel`: room for 64 * (d
-// + 1) elements. Scores up to the next multiple of 32 are overwritten, too.
+// + 1) elements. Scores up to the next multiple of 32 are overwritten, too. Few rows are bound by
+// memory: meanwhile `dv` elements of each of the rows `v` are fetched, which are needed next.
 void scores_bf16_dot(const bf16* const* q, std::int64_t rows, const bf16* const* k, std::int64_t n,
-                     std::int64_t d, bool add, bf16* panel, float* scores, std::int64_t ld);
+                     std::int64_t d, bool add, bf16* panel, float* scores, std::int64_t ld,
+                     const bf16* const* v, std::int64_t dv);
 
 // One step of the online softmax of a row: s becomes exp(scale * s - new max) for the n keys in
 // [begin, end), 0 elsewhere below n; n is a multiple of 16, at most 64. Returns what the sum so far
