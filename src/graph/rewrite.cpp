@@ -315,7 +315,7 @@ std::string why_not(const Rewrite& rewrite, const Graph& graph) {
     Match match;
     Why why;
     if (!match_pattern({rewrite.roots, rewrite.guards}, n->out(), &match, &why) &&
-        why.depth > deepest.depth)
+        why.depth >= deepest.depth)
       deepest = why;
   }
   return deepest.text;

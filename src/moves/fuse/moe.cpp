@@ -42,11 +42,11 @@ Value* peel(Value* v, std::string_view op) {
 
 // The [T, k] that `flat` [T * k] was reshaped from.
 Value* pairs_of(Value* flat) {
-  for (Value* v = flat; v->node != nullptr; v = v->node->inputs[0]) {
+  for (Value* v = flat;; v = v->node->inputs[0]) {
     if (v->type.rank() == 2 && v->type.dim(1).is_const()) return v;
-    if (!v->node->is("aten.reshape") && !v->node->is("aten.to")) return nullptr;
+    if (v->node == nullptr || (!v->node->is("aten.reshape") && !v->node->is("aten.to")))
+      return nullptr;
   }
-  return nullptr;
 }
 
 // Rows of a table by one index: table[rows].

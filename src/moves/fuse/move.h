@@ -27,7 +27,10 @@ struct Move {
   // Applies those of the sites that are adaptable; returns how many it did. All sites that are to
   // be applied go into one call.
   std::function<std::size_t(Graph&, std::span<const Site>)> apply;
-  // Where it is the graph's rewrites that do the work: for tests, docs and --why.
+  // The graph's inputs and outputs change (fewer rows of logits): part of preparing a graph, not
+  // something to be tried and undone.
+  bool changes_results = false;
+  // Where rewrites do the work: for tests, docs and --why.
   std::vector<Rewrite> rewrites;
 };
 

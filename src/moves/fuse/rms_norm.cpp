@@ -47,7 +47,7 @@ Move fuse_rms_norm() {
   Rewrite late = norm("cast(w * x / sqrt(mean(x^2) + eps)) -> npu_rms_norm(x, w)",
                       "npu.npu_rms_norm", cast(maybe_up(w) * n), w, x, eps);
   Rewrite early = norm("w * cast(x / sqrt(mean(x^2) + eps)) -> npu_rms_norm(x, w)",
-                       "npu.npu_rms_norm", maybe_up(w) * maybe_cast(n), w, x, eps);
+                       "npu.npu_rms_norm", w * maybe_cast(n), w, x, eps);
   // Reported, not rewritten: the operator demands a weight, and one of ones is not assumed.
   Rewrite bare =
       rewrite("x / sqrt(mean(x^2) + eps), without a weight", "npu.npu_rms_norm").match(n).report();
