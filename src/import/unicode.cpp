@@ -137,6 +137,8 @@ bool is_space(char32_t c) {
 }
 bool is_numeric(char32_t c) { return in_categories(c, U_GC_N_MASK); }
 bool is_mark(char32_t c) {
+  if (c == 0x1cf2 || c == 0x1cf3) return true;  // were marks in Unicode 9,
+  if (c == 0x111c9) return false;               // was none
   UVersionInfo age{};
   u_charAge(icu(c), age);
   return in_categories(c, U_GC_M_MASK) && age[0] <= tables_of;
