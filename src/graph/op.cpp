@@ -38,6 +38,8 @@ Schema::Arg parse_arg(std::string_view text, std::string_view schema) {
     const std::string_view value = trim(text.substr(eq + 1));
     if (value == "None") {
       arg.none_default = true;
+    } else if (value == "True" || value == "False") {  // as torch's schemas spell them
+      arg.value = value == "True";
     } else {
       arg.value = parse_attr(value);
     }
