@@ -223,6 +223,155 @@ graph @f(%x: F[4, S, 16], %c: F[1, S, 16], %s: F[1, S, 16]) {
   return %0
 })",
      "rope"},
+    {"gated activations", R"(
+graph @f(%x: F[B, T, 48]) {
+  %0 = npu.npu_swiglu(%x)
+  %1, %2 = npu.npu_geglu(%x)
+  %3, %4 = npu.npu_geglu(%x) {approximate=0, activate_left=true}
+  %5 = npu.npu_clipped_swiglu(%x)
+  %6 = npu.npu_clipped_swiglu(%x) {interleaved=false, limit=0.5, alpha=1.1, bias=0.0}
+  return %0, %1, %3, %5, %6
+})",
+     "glu"},
+    {"arithmetic", R"(
+graph @f(%x: F[T, 5, 24], %y: F[T, 1, 24], %z: F[5, 1]) {
+  %0 = aten.add(%x, %y)
+  %1 = aten.mul(%x, %z)
+  %2 = aten.sub(%y, %x)
+  %3 = aten.div(%x) {other=0.3}
+  %4 = aten.add(%x) {other=0.1}
+  %5 = aten.rsub(%x) {other=1}
+  %6 = aten.transpose(%x) {dim0=0, dim1=2}
+  %7 = aten.mul(%6) {other=2}
+  %8 = aten.maximum(%x, %y)
+  %9 = aten.clamp(%x) {min=-0.25, max=0.25}
+  %10 = aten.neg(%x)
+  %11 = aten.pow(%x) {exponent=2}
+  return %0, %1, %2, %3, %4, %5, %7, %8, %9, %10, %11
+})",
+     "pointwise"},
+    {"functions", R"(
+graph @f(%x: F[T, 40]) {
+  %0 = aten.silu(%x)
+  %1 = aten.gelu(%x)
+  %2 = aten.gelu(%x) {approximate="tanh"}
+  %3 = aten.sigmoid(%x)
+  %4 = aten.tanh(%x)
+  %5 = aten.exp(%x)
+  %6 = aten.cos(%x)
+  %7 = aten.sin(%x)
+  %8 = aten.mul(%x, %x)
+  %9 = aten.add(%8) {other=1.0}
+  %10 = aten.rsqrt(%9)
+  %11 = aten.relu(%x)
+  %12 = aten.softmax(%x) {dim=-1}
+  %13 = aten.mean(%x) {dim=[-1], keepdim=true}
+  %14 = aten.sum(%x) {dim=[1]}
+  %15 = aten.amax(%x) {dim=[-1]}
+  %16 = npu.npu_gelu(%x)
+  return %0, %1, %2, %3, %4, %5, %6, %7, %10, %11, %12, %13, %14, %15, %16
+})",
+     "pointwise"},
+    {"comparisons and choices", R"(
+graph @f(%x: F[T, 24], %y: F[T, 24], %m: bool[T, 1]) {
+  %0 = aten.lt(%x, %y)
+  %1 = aten.ge(%x) {other=0.1}
+  %2 = aten.logical_and(%0, %1)
+  %3 = aten.where(%2, %x, %y)
+  %4 = aten.masked_fill(%x, %m) {value=-1.5}
+  %5 = aten.bitwise_not(%2)
+  %6 = aten.where(%5, %x) {other=0.0}
+  %7 = aten.logical_not(%x)
+  return %0, %1, %2, %3, %4, %5, %6, %7
+})",
+     "pointwise"},
+    {"integers", R"(
+graph @f(%i: i64[T, 3], %j: i32[T, 1]) {
+  %0 = aten.add(%i, %j)
+  %1 = aten.mul(%i) {other=3}
+  %2 = aten.eq(%i, %j)
+  %3 = aten.le(%i) {other=1}
+  %4 = aten.bitwise_or(%2, %3)
+  %5 = aten.to(%i) {dtype=f32}
+  %6 = aten.to(%4) {dtype=i64}
+  %7 = aten.to(%i) {dtype=bool}
+  %8 = aten.div(%i) {other=2}
+  %9 = aten.where(%4, %i) {other=0}
+  return %0, %1, %2, %3, %4, %5, %6, %7, %8, %9
+})",
+     "pointwise"},
+    {"copies and casts", R"(
+graph @f(%x: F[T, 6, 8], %y: F[T, 2, 8]) {
+  %0 = aten.transpose(%x) {dim0=0, dim1=1}
+  %1 = aten.contiguous(%0)
+  %2 = aten.reshape(%0) {shape=[6, T*8]}
+  %3 = aten.cat(%x, %y) {dim=1}
+  %4 = aten.slice(%x) {dim=2, start=4, end=8}
+  %5 = aten.slice(%x) {dim=2, start=0, end=4}
+  %6 = aten.neg(%4)
+  %7 = aten.cat(%6, %5) {dim=-1}
+  %8 = aten.to(%x) {dtype=f32}
+  %9 = aten.to(%8) {dtype=bf16}
+  %10 = aten.clone(%4)
+  %11 = aten.transpose(%x) {dim0=1, dim1=2}
+  %12 = aten.contiguous(%11)
+  return %1, %2, %3, %7, %8, %9, %10, %12
+})",
+     "move"},
+    {"rows", R"(
+graph @f(%i: i64[B, T], %j: i64[T]) {
+  weight %w: F[5, 24] "w"
+  %0 = aten.embedding(%w, %i)
+  %1 = aten.index_select(%w, %j) {dim=0}
+  return %0, %1
+})",
+     "rows"},
+    {"the largest", R"(
+graph @f(%x: F[T, 37]) {
+  %0, %1 = aten.topk(%x) {k=5}
+  return %0, %1
+})",
+     "top_k"},
+    {"batches of products", R"(
+graph @f(%x: F[B, T, 24], %y: F[B, 24, S], %z: F[T, B, 24]) {
+  weight %w: F[24, 16] "w"
+  %0 = aten.bmm(%x, %y)
+  %1 = aten.matmul(%x, %y)
+  %2 = aten.transpose(%z) {dim0=0, dim1=1}
+  %3 = aten.matmul(%2, %y)
+  return %0, %1, %3
+})",
+     "batched_linear"},
+    {"a product per head", R"(
+graph @f(%x: F[T, 4, 24]) {
+  weight %w: F[4, 24, 16] "w"
+  %0 = npu.npu_transpose_batchmatmul(%x, %w) {perm_x1=[1, 0, 2], perm_y=[1, 0, 2]}
+  return %0
+})",
+     "batched_linear"},
+    {"experts", R"(
+graph @f(%x: F[T, 24], %l: F[T, 8]) {
+  weight %w: F[8, 24, 16] "w"
+  weight %v: F[8, 24, 16] "v"
+  weight %b: F[8, 24] "b"
+  weight %bias: f32[8] "bias"
+  %y, %e, %o = npu.npu_moe_gating_top_k(%l, %bias) {k=2, k_group=1, group_count=2, group_select_mode=1, norm_type=1, routed_scaling_factor=2.5}
+  %0, %1, %2, %3 = npu.npu_moe_init_routing_v2(%x, %e) {expert_num=8, expert_tokens_num_type=1, expert_tokens_num_flag=true}
+  %4 = npu.npu_grouped_matmul(%0, %w, none, %2) {split_item=3, group_type=0, group_list_type=1}
+  %5 = aten.transpose(%v) {dim0=1, dim1=2}
+  %6 = npu.npu_grouped_matmul(%4, %5, %b, %2) {split_item=3, group_type=0, group_list_type=1}
+  %7 = npu.npu_moe_finalize_routing(%6, %x, none, none, %y, %1) {drop_pad_mode=2}
+  return %7, %e
+})",
+     "grouped_linear"},
+    {"gates", R"(
+graph @f(%l: F[T, 8]) {
+  %0, %1, %2 = npu.npu_moe_gating_top_k_softmax(%l) {k=3}
+  %3, %4, %5 = npu.npu_moe_gating_top_k_softmax_v2(%l) {k=3, renorm=1}
+  %6, %7, %8 = npu.npu_moe_gating_top_k(%l) {k=3}
+  return %0, %1, %3, %4, %6, %7
+})",
+     "moe_gate"},
 };
 
 TEST(kernels, equal_the_references) {
@@ -275,6 +424,34 @@ graph @f(%q: F[T, 4, 16], %k: F[T, 2, 16], %v: F[T, 2, 16], %slots: i64[T], %tab
           kl};
       check(text, "paged_attention", 1, 2, &inputs);
     }
+}
+
+TEST(kernels, mla_attention_absorbed_equals_expanded) {
+  for (const char* dtype : {"f32", "bf16"}) {
+    const std::string text = with_dtype(R"(
+graph @f(%q: F[T, 3, 16], %r: F[T, 3, 8], %table: i32[B, MB], %ql: i32[B], %kl: i32[B]) {
+  weight %w: F[84, 32] "kv_b"
+  state %s0: F[NB, 4, 1, 32] "latent"
+  state %s1: F[NB, 4, 1, 8] "rope"
+  %0 = tk.mla_paged_attention(%q, %r, %s0, %s1, %w, %table, %ql, %kl) {scale=0.2}
+  return %0
+})",
+                                        dtype);
+    Data data(6);
+    Tensor table = Tensor::zeros(DType::i32, {2, 2});
+    Tensor ql = Tensor::zeros(DType::i32, {2});
+    Tensor kl = Tensor::zeros(DType::i32, {2});
+    const int blocks[] = {3, 1, 5, 0}, query[] = {5, 6}, keys[] = {7, 2};
+    for (int i = 0; i < 4; ++i) set_element(table, i, blocks[i]);
+    for (int i = 0; i < 2; ++i) {
+      set_element(ql, i, query[i]);
+      set_element(kl, i, keys[i]);
+    }
+    const DType t = parse_graph(text).inputs()[0]->type.dtype;
+    const std::vector<Tensor> inputs{data.floats(t, {6, 3, 16}), data.floats(t, {6, 3, 8}), table,
+                                     ql, kl};
+    for (const int threads : {1, 2, 5}) check(text, "mla_attention", 2, threads, &inputs);
+  }
 }
 
 const char* chain = R"(

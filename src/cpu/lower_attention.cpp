@@ -1,4 +1,6 @@
 // Paged attention and cache writes.
+#include "cpu/lower_attention.h"
+
 #include "base/error.h"
 #include "cpu/kernels/attention.h"
 #include "cpu/kernels/cache.h"
@@ -49,12 +51,6 @@ void check_tables(const TableCheck& a, int /*thread*/, int /*n_threads*/) {
   }
 }
 
-bool cache_view(const TensorView& t, kernels::CacheView* v) {
-  if (t.rank() != 4 || (t.strides[3] != 1 && t.shape[3] != 1)) return false;
-  *v = {t.data, t.strides[0], t.strides[1], t.strides[2]};
-  return true;
-}
-
 // Keys and values read once per request, queries and results once.
 std::int64_t attention_bytes(const void* p) {
   const auto& a = *static_cast<const kernels::PagedAttentionArgs*>(p);
@@ -102,71 +98,79 @@ const char* prepare_cache_write(Prepare& p) {
   return nullptr;
 }
 
-const char* prepare_paged_attention(Prepare& p) {
-  const TensorView& q = p.in(0);
-  const TensorView& k = p.in(1);
-  const TensorView& v = p.in(2);
-  const TensorView& table = p.in(3);
-  const TensorView& out = p.out();
-  if (!kernel_float(q.dtype) || !kernel_float(k.dtype) || k.dtype != v.dtype) return "dtypes";
-  if (q.strides[2] != 1 && q.shape[2] != 1) return "the query's strides";
-  if (table.shape[1] > 1 && table.strides[1] != 1) return "the table's strides";
-  if (!p.in(4).contiguous() || !p.in(5).contiguous()) return "the lengths' strides";
-  kernels::CacheView kv, vv, kv2;
-  if (!cache_view(k, &kv) || !cache_view(v, &vv)) return "the cache's strides";
-  if (k.shape[2] == 0 || q.shape[1] % k.shape[2] != 0) return "head counts";
-  if (p.has(6)) {
-    const TensorView& q2 = p.in(6);
-    const TensorView& k2 = p.in(7);
-    if (q2.dtype != q.dtype || k2.dtype != k.dtype || !cache_view(k2, &kv2) ||
-        (q2.strides[2] != 1 && q2.shape[2] != 1))
+const char* attention_refuses(const AttentionOperands& o) {
+  const auto last_contiguous = [](const TensorView& t) {
+    return t.strides.back() == 1 || t.shape.back() == 1;
+  };
+  if (!kernel_float(o.q.dtype) || !kernel_float(o.k.dtype) || o.k.dtype != o.v.dtype)
+    return "dtypes";
+  if (!last_contiguous(o.q)) return "the query's strides";
+  if (o.table.shape[1] > 1 && o.table.strides[1] != 1) return "the table's strides";
+  if (!o.query_lens.contiguous() || !o.kv_lens.contiguous()) return "the lengths' strides";
+  for (const TensorView* cache : {&o.k, &o.v, o.k2})
+    if (cache != nullptr && (cache->rank() != 4 || !last_contiguous(*cache)))
+      return "the cache's strides";
+  if (o.k.shape[2] == 0 || o.q.shape[1] % o.k.shape[2] != 0) return "head counts";
+  if (o.q2 != nullptr) {
+    if (o.q2->dtype != o.q.dtype || o.k2->dtype != o.k.dtype || !last_contiguous(*o.q2))
       return "the rope part's layout";
-    if (k2.shape[2] != k.shape[2]) return "rope cache heads differ";
+    if (o.k2->shape[2] != o.k.shape[2]) return "rope cache heads differ";
   }
-  if (p.has(8) && (p.in(8).dtype != DType::f32 || !p.in(8).contiguous())) return "sinks not f32";
-  const std::string& mask = p.args.text("mask");
+  if (o.sinks != nullptr && (o.sinks->dtype != DType::f32 || !o.sinks->contiguous()))
+    return "sinks not f32";
+  return nullptr;
+}
+
+AttentionLaunch launch_attention(Prepare& p, const AttentionOperands& o) {
+  const TensorView& q = o.q;
+  const TensorView& k = o.k;
+  const TensorView& table = o.table;
+  const auto cache = [](const TensorView& t) {
+    return kernels::CacheView{t.data, t.strides[0], t.strides[1], t.strides[2]};
+  };
   p.launch<check_tables>("check_tables", table.bytes()) = {table.as<std::int32_t>(),
-                                                           p.in(4).as<std::int32_t>(),
-                                                           p.in(5).as<std::int32_t>(),
-                                                           p.in(4).shape[0],
+                                                           o.query_lens.as<std::int32_t>(),
+                                                           o.kv_lens.as<std::int32_t>(),
+                                                           o.query_lens.shape[0],
                                                            q.shape[0],
                                                            table.shape[1],
                                                            table.strides[0],
                                                            k.shape[1],
                                                            k.shape[0]};
   p.last().serial = true;
-  auto& a = p.launch<kernels::paged_attention>("paged_attention", q.bytes() + out.bytes());
+  auto& a = p.launch<kernels::paged_attention>("paged_attention", q.bytes() + o.out.bytes());
   p.last().live_bytes = attention_bytes;
   p.last().serial = false;
   a.q = q.data;
-  a.out = out.data;
+  a.out = o.out.data;
   a.dtype = q.dtype;
   a.cache_dtype = k.dtype;
-  a.k = kv;
-  a.v = vv;
+  a.k = cache(k);
+  a.v = cache(o.v);
   a.q_stride = q.strides[0];
   a.q_head_stride = q.strides[1];
-  if (p.has(6)) {
-    a.q2 = p.in(6).data;
-    a.k2 = kv2;
-    a.q2_stride = p.in(6).strides[0];
-    a.q2_head_stride = p.in(6).strides[1];
-    a.dk2 = p.in(6).shape[2];
+  if (o.q2 != nullptr) {
+    a.q2 = o.q2->data;
+    a.k2 = cache(*o.k2);
+    a.q2_stride = o.q2->strides[0];
+    a.q2_head_stride = o.q2->strides[1];
+    a.dk2 = o.q2->shape[2];
   }
-  a.out_stride = out.strides[0];
-  a.out_head_stride = out.strides[1];
+  a.out_stride = o.out.strides[0];
+  a.out_head_stride = o.out.strides[1];
   a.block_table = table.as<std::int32_t>();
-  a.cu_q = p.in(4).as<std::int32_t>();
-  a.kv_lens = p.in(5).as<std::int32_t>();
-  a.sinks = p.has(8) ? p.in(8).as<float>() : nullptr;
-  a.batch = p.in(4).shape[0];
+  a.cu_q = o.query_lens.as<std::int32_t>();
+  a.kv_lens = o.kv_lens.as<std::int32_t>();
+  a.sinks = o.sinks != nullptr ? o.sinks->as<float>() : nullptr;
+  a.batch = o.query_lens.shape[0];
   a.tokens = q.shape[0];
   a.q_heads = q.shape[1];
   a.kv_heads = k.shape[2];
   a.dk = q.shape[2];
-  a.dv = v.shape[3];
+  a.dv = o.v.shape[3];
   a.block_size = k.shape[1];
   a.block_table_stride = table.strides[0];
+  const std::string& mask = p.args.text("mask");
   a.mask = mask == "full"     ? kernels::MaskKind::full
            : mask == "window" ? kernels::MaskKind::window
            : mask == "chunk"  ? kernels::MaskKind::chunked
@@ -175,12 +179,27 @@ const char* prepare_paged_attention(Prepare& p) {
   a.scale = static_cast<float>(p.args.f64("scale"));
   a.soft_cap = static_cast<float>(p.args.f64("softcap"));
   a.max_kv_len = table.shape[1] * a.block_size;
-  const std::size_t scratch = kernels::paged_attention_scratch_bytes(a, p.n_threads);
-  p.scratch(&a.scratch, scratch);
-  auto& c = p.launch<kernels::paged_attention_combine>("paged_attention_combine", out.bytes());
+  p.scratch(&a.scratch, kernels::paged_attention_scratch_bytes(a, p.n_threads));
+  auto& c = p.launch<kernels::paged_attention_combine>("paged_attention_combine", o.out.bytes());
   p.last().serial = false;
   c = a;
   p.share_scratch(&c.scratch, &a.scratch);
+  return {&a.q, &a.out, &c.q, &c.out};
+}
+
+const char* prepare_paged_attention(Prepare& p) {
+  const AttentionOperands o{.q = p.in(0),
+                            .q2 = p.has(6) ? &p.in(6) : nullptr,
+                            .k = p.in(1),
+                            .v = p.in(2),
+                            .k2 = p.has(6) ? &p.in(7) : nullptr,
+                            .table = p.in(3),
+                            .query_lens = p.in(4),
+                            .kv_lens = p.in(5),
+                            .sinks = p.has(8) ? &p.in(8) : nullptr,
+                            .out = p.out()};
+  if (const char* no = attention_refuses(o)) return no;
+  launch_attention(p, o);
   return nullptr;
 }
 

@@ -56,8 +56,8 @@ class Prepare {
     lend(pointer, bytes);
   }
   // *pointer will lead to the same memory as *other, lent before.
-  template <typename T>
-  void share_scratch(T** pointer, T* const* other) {
+  template <typename T, typename U>
+  void share_scratch(T** pointer, U* const* other) {
     share(pointer, other);
   }
   // The launch streams this constant from memory; *next and *bytes will be what the launch that

@@ -34,8 +34,8 @@ struct RunnerOptions {
   std::int64_t max_tokens = 2048;  // tokens of one prefill run
   bool check = false;              // poison freed blocks with NaN, check slots and logits
   EngineOptions engine;
-  // Runners that are timed against each other share their threads, or one's idle workers would be in
-  // the other's way. Null: threads of its own.
+  // Runners that are timed against each other share their threads, or one's idle workers would be
+  // in the other's way. Null: threads of its own.
   std::shared_ptr<Team> team;
 };
 
