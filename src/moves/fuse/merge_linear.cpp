@@ -18,9 +18,13 @@ std::string parent_module(const Node& n) {
   return dot == std::string::npos ? "" : module.substr(0, dot);
 }
 
+// Not those that have been merged for a purpose of their own, as gate and up: a third one beside
+// them would stand in the way of what comes after the product.
 bool can_be_merged(const Node& n) {
-  return n.is("aten.linear") && n.inputs[1]->type.rank() == 2 && from_weights_only(n.inputs[1]) &&
-         (n.in(2) == nullptr || from_weights_only(n.inputs[2]));
+  const bool merged =
+      n.is("aten.linear") && n.inputs[1]->node != nullptr && n.inputs[1]->node->is("aten.cat");
+  return n.is("aten.linear") && !merged && n.inputs[1]->type.rank() == 2 &&
+         from_weights_only(n.inputs[1]) && (n.in(2) == nullptr || from_weights_only(n.inputs[2]));
 }
 
 // What linears must share: the input, the module that they belong to (a router beside the experts
@@ -79,7 +83,8 @@ void merge(Graph& graph, const std::vector<Node*>& group) {
   for (Node* n : group) {
     const Sym end = start + n->out()->type.shape.back();
     b.loc = n->loc;
-    Value* part = b.op("aten.slice", {all}, {{"dim", Sym(-1)}, {"start", start}, {"end", end}});
+    Value* part = b.op("aten.slice", {all},
+                       {{"dim", Sym(all->type.rank() - 1)}, {"start", start}, {"end", end}});
     graph.replace_uses(n->out(), part);
     start = end;
   }

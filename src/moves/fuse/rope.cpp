@@ -15,7 +15,7 @@ Value* doubled(Build& b, Value* t) {
         n->inputs[1] == t && is_last_axis(*n) && n->order < b.before->order)
       return n->out();
   }
-  return b.op("aten.cat", {t, t}, {{"dim", Sym(-1)}});
+  return b.op("aten.cat", {t, t}, {{"dim", Sym(t->type.rank() - 1)}});
 }
 
 // Both halves of the last axis of v are the same, as in cos(cat(f, f)): looks through what works
