@@ -8,6 +8,7 @@
 #include "timeline/decimal.h"
 #include "timeline/load.h"
 #include "timeline/structure_auto.h"
+#include "timeline/structure_modules.h"
 #include "timeline/structure_sample.h"
 
 namespace tk {
@@ -29,14 +30,14 @@ OutlierRule outlier_rule(const std::string& text) {
   const std::size_t at = text.find(':');
   const std::string method = text.substr(0, at);
   if (method != "iqr" && method != "z")
-    throw UserError("TK0700", cat("--outlier ", text, ": the method is iqr or z"))
+    throw UserError("TK0922", cat("--outlier ", text, ": the method is iqr or z"))
         .help("for example --outlier iqr:1.5");
   rule.z = method == "z";
   rule.k = rule.z ? 2 : 1.5;
   if (at != text.npos) {
     const auto k = decimal_double(text.substr(at + 1));
     if (!k || *k <= 0)
-      throw UserError("TK0700", cat("--outlier ", text, ": the factor is a number above 0"));
+      throw UserError("TK0922", cat("--outlier ", text, ": the factor is a number above 0"));
     rule.k = *k;
   }
   return rule;
@@ -75,7 +76,7 @@ void gate(Analysis& a, const ProfileOptions& options) {
   std::size_t unowned = m.compute_unowned;
   // Pre and post are parts of the step that were found; only what is left over speaks against a
   // structure that nobody declared.
-  const bool automatic = a.structure.origin.starts_with("auto");
+  const bool automatic = a.structure.origin != "samples";
   if (automatic) {
     unowned = 0;
     for (std::uint32_t op : a.structure.between)
@@ -136,9 +137,12 @@ std::unique_ptr<Analysis> analyse(const ProfileFiles& files, const ProfileOption
   }
   if (!options.structure.empty() || !options.samples.empty())
     a.structure = sample_structure(t, a.ops, options.structure, options.samples, options.accept);
+  else if (has_modules(t, a.ops))
+    a.structure = module_structure(t, a.ops);
   else
     a.structure = auto_structure(t, a.ops, a.roles);
   for (const Warning& w : a.structure.warnings) a.warnings.push_back(cat(w.code, ": ", w.message));
+  a.blocked = a.structure.blocked;
   if (!a.structure.found) {
     if (!t.has_stream && !options.structure.empty()) a.blocked = true;
     return out;

@@ -68,7 +68,7 @@ class Finder {
 
   bool first_or_last(const Component& c) const {
     for (const Phase& p : in_.structure.phases)
-      if (p.name == c.phase) return c.layer == 0 || c.layer == p.layers - 1;
+      if (p.name == c.phase) return c.local_layer == 0 || c.local_layer == p.layers - 1;
     return false;
   }
 

@@ -68,7 +68,7 @@ int parse_profile_options(int argc, char** argv, ProfileOptions& o) {
       std::cout << app.help();
       return 0;
     }
-    std::cerr << "error[TK0700]: " << e.what()
+    std::cerr << "error[TK0922]: " << e.what()
               << "\n  help: " << (argc > 0 ? argv[0] : "tokamak profile")
               << " --help shows the options\n";
     return 2;

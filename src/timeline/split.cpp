@@ -102,7 +102,7 @@ std::string trace_text(const Timeline& t, const StepOps& ops,
 }  // namespace
 
 std::string split_folder(const Component& c) {
-  return safe(fmt::format("L{:03}_{}_{}", c.global_layer, c.phase, c.type));
+  return safe(fmt::format("L{:03}_{}_{}", c.layer, c.phase, c.type));
 }
 
 void write_splits(const std::filesystem::path& run, const Timeline& t, const StepOps& ops,

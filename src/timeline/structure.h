@@ -23,9 +23,9 @@ struct Scores {
 // One occurrence of a block in one layer. Ops are `index`es into StepOps.
 struct Component {
   std::string id, type, phase;
-  int layer = 0;         // inside the phase
-  int global_layer = 0;  // with the layers of earlier phases
-  int occurrence = 0;    // of the type, in time
+  int layer = 0;        // of the model: with the layers of earlier phases
+  int local_layer = 0;  // inside the phase
+  int occurrence = 0;   // of the type, in time
   std::vector<StreamSegment> segments;
   std::vector<std::uint32_t> ops;  // of all segments, by time
   std::vector<std::uint32_t>
@@ -59,7 +59,8 @@ struct Structure {
   std::vector<std::uint32_t> pre, post;  // unowned before the first and after the last layer
   std::vector<std::uint32_t> between;    // unowned elsewhere
   std::vector<Warning> warnings;
-  std::string hint;  // model_hint
+  std::string hint;      // model_hint
+  bool blocked = false;  // a blocking code that was not accepted (BD-41): no page
 };
 
 // Fills owner, ids, occurrences, pre, post, between, and marks displaced streams (BD-43).

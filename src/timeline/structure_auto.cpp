@@ -380,8 +380,8 @@ Structure auto_structure(const Timeline& t, const StepOps& ops, const std::vecto
         Component c;
         c.type = type;
         c.phase = name;
-        c.layer = local;
-        c.global_layer = global;
+        c.local_layer = local;
+        c.layer = global;
         c.segments.push_back({main,
                               true,
                               {sequence.begin() + static_cast<std::ptrdiff_t>(from),
@@ -413,7 +413,7 @@ Structure auto_structure(const Timeline& t, const StepOps& ops, const std::vecto
     for (int l = 0; l < phase.layers; ++l) {
       std::vector<std::string> types;
       for (const Component& c : s.components)
-        if (c.phase == phase.name && c.layer == l) types.push_back(c.type);
+        if (c.phase == phase.name && c.local_layer == l) types.push_back(c.type);
       kinds[types].push_back(l);
     }
     for (auto& [types, layers] : kinds) phase.compositions.push_back({layers, types});

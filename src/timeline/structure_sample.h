@@ -8,8 +8,8 @@
 
 namespace tk {
 
-// Throws TK0914 for files that do not say what they must (all problems at once), and TK0915 for
-// blocking codes that were not accepted (BD-41).
+// Throws TK0914 for files that do not say what they must (all problems at once). Blocking codes
+// that were not accepted set Structure::blocked (BD-41).
 Structure sample_structure(const Timeline& t, const StepOps& ops, const std::string& spec_file,
                            const std::string& sample_file, const std::vector<std::string>& accept);
 

@@ -194,8 +194,8 @@ std::string layer_bars(const PageInput& in) {
     }
   int last = -1;
   for (const Component& c : components)
-    if (c.global_layer != last) {
-      last = c.global_layer;
+    if (c.layer != last) {
+      last = c.layer;
       at[{c.phase, c.layer}] = bars.size();
       bars.push_back(
           {c.phase == "main" ? cat("layer ", c.layer) : cat(c.phase, " layer ", c.layer), {}, 0});

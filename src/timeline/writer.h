@@ -1,0 +1,39 @@
+// Writes a Timeline as the profiler's own files (PF-50..53), so that every tool that reads a real
+// profile reads a run on this CPU or a simulation.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "timeline/timeline.h"
+
+namespace tk {
+
+struct WriteOptions {
+  std::string producer;  // "tokamak run", "tokamak simulate a3 ..."; never empty
+  int rank = 0;
+  std::string level = "Level1";
+};
+
+// Makes DIR/<host>_<pid>_<time>_ascend_pt/ASCEND_PROFILER_OUTPUT/{kernel_details.csv,
+// trace_view.json, op_statistic.csv, step_trace_time.csv} and profiler_info, profiler_metadata;
+// returns that folder. What was not modelled is N/A. read(write(T)) equals T to the ns. Module
+// paths are a column "Module" behind the profiler's own. Throws TK0103.
+std::filesystem::path write_profile(const Timeline& t, const std::filesystem::path& folder,
+                                    const WriteOptions& options);
+
+// For those who make Timelines: one kernel, with texts put into the pool.
+struct KernelText {
+  Ns start = 0, duration = 0;
+  std::string name, type,
+      core;  // core as the profiler spells it: AI_CORE ...; "CPU" on this machine
+  std::string in_shapes, out_shapes, in_types, module;
+  std::int32_t stream = 0;
+  int step = 0;
+  std::uint32_t blocks = 0;
+};
+// Kernels may come in any order; step texts are the numbers. base_ns: absolute ns of start 0.
+Timeline make_timeline(const std::vector<KernelText>& kernels, Ns base_ns);
+
+}  // namespace tk
