@@ -396,7 +396,8 @@ class Importer {
     if (results.tensors.size() > n->outputs.size())
       throw UserError("TK0205", cat(t.short_name, " has ", results.tensors.size(),
                                     " results in the file, expected ", n->outputs.size()));
-    const bool fresh = n->inputs.empty() || call.tensors.empty() || makes_copy(node, t);
+    const bool fresh = n->inputs.empty() || call.tensors.empty() || call.tensors[0].empty() ||
+                       makes_copy(node, t);
     for (std::size_t i = 0; i < results.tensors.size(); ++i) {
       const std::string_view name = results.tensors[i];
       if (name.empty()) continue;
@@ -541,7 +542,7 @@ void check_version(const json::Value& root) {
                     cat("the capture has schema version ",
                         version ? std::to_string(major) : std::string("none"), "; supported is 8"))
         .at(root.file())
-        .help("export it again with torch 2.5 or newer");
+        .help("export it again with torch 2.8 or newer");
 }
 
 }  // namespace
