@@ -244,10 +244,36 @@ struct Minimum {
   }
 };
 
+struct LogAddExp {
+  template <typename T>
+  T operator()(T a, T b) const {
+    if (std::isinf(a) && a == b) return a;
+    return std::max(a, b) + std::log1p(std::exp(-std::abs(a - b)));
+  }
+};
+struct Atan2 {
+  template <typename T>
+  T operator()(T a, T b) const {
+    return std::atan2(a, b);
+  }
+};
+template <typename F>
+void eval_float_pair(const EvalArgs& args) {
+  const auto in = operands(args, {{0}, {1}}, args.out().dtype);
+  with_float(args.out().dtype,
+             [&](auto tag) { map<decltype(tag), 2>(args.out(), in.views(), F{}); });
+}
+
 std::vector<Type> infer_extremum(const Args& args) {
   const DType dtype = result_type(args, {{0}, {1}});
   if (dtype == DType::c64) args.fail("is not defined for complex numbers");
   return {{dtype, broadcast(args, {{0}, {1}})}};
+}
+
+std::vector<Type> infer_float_pair(const Args& args) {
+  auto types = infer_extremum(args);
+  types[0].dtype = float_of(types[0].dtype);
+  return types;
 }
 
 std::vector<Type> infer_real_binary(const Args& args) {
@@ -322,5 +348,16 @@ const OpDef aten_minimum{.name = "aten.minimum",
                          .doc = "the smaller of two; NaN when either is",
                          .infer = infer_extremum,
                          .eval = eval_binary<Minimum>};
+
+const OpDef aten_atan2{.name = "aten.atan2",
+                       .schema = "(Tensor self, Tensor other) -> Tensor",
+                       .doc = "the angle of the point (other, self)",
+                       .infer = infer_float_pair,
+                       .eval = eval_float_pair<Atan2>};
+const OpDef aten_logaddexp{.name = "aten.logaddexp",
+                           .schema = "(Tensor self, Tensor other) -> Tensor",
+                           .doc = "ln(e^self + e^other)",
+                           .infer = infer_float_pair,
+                           .eval = eval_float_pair<LogAddExp>};
 
 }  // namespace tk::ops

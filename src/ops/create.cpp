@@ -202,6 +202,45 @@ void eval_one_hot(const EvalArgs& args) {
   }
 }
 
+// ---- the indices of triangles: [2, n], rows and columns
+
+template <bool upper>
+std::int64_t triangle_edge(std::int64_t row, std::int64_t offset, std::int64_t columns) {
+  return std::clamp<std::int64_t>(row + offset + (upper ? 0 : 1), 0, columns);
+}
+
+template <bool upper>
+std::vector<Type> infer_triangle_indices(const Args& args) {
+  const std::int64_t rows = args.i64("row");
+  const std::int64_t columns = args.i64("col");
+  const std::int64_t offset = args.i64("offset");
+  constexpr std::int64_t most = 1 << 20;
+  if (rows < 0 || columns < 0 || rows > most || columns > most || std::abs(offset) > most)
+    args.fail("needs sizes from 0 to 1048576");
+  std::int64_t n = 0;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const std::int64_t edge = triangle_edge<upper>(r, offset, columns);
+    n += upper ? columns - edge : edge;
+  }
+  return {{args.has_attr("dtype") ? args.dtype("dtype") : DType::i64, {2, n}}};
+}
+
+template <bool upper>
+void eval_triangle_indices(const EvalArgs& args) {
+  const std::int64_t columns = args.i64("col");
+  const std::int64_t n = args.out().shape[1];
+  Tensor t = Tensor::empty(DType::i64, args.out().shape);
+  std::int64_t i = 0;
+  for (std::int64_t r = 0; i < n; ++r) {
+    const std::int64_t edge = triangle_edge<upper>(r, args.i64("offset"), columns);
+    for (std::int64_t c = upper ? edge : 0; c < (upper ? columns : edge); ++c, ++i) {
+      t.as<std::int64_t>()[i] = r;
+      t.as<std::int64_t>()[n + i] = c;
+    }
+  }
+  cast(args.out(), t);
+}
+
 // ---- grids
 
 std::vector<Type> infer_meshgrid(const Args& args) {
@@ -239,6 +278,8 @@ void eval_meshgrid(const EvalArgs& args) {
 constexpr std::string_view size_schema = "(int[] size, *, dtype? dtype=None) -> Tensor";
 constexpr std::string_view new_schema = "(Tensor self, int[] size, *, dtype? dtype=None) -> Tensor";
 constexpr std::string_view like_schema = "(Tensor self, *, dtype? dtype=None) -> Tensor";
+constexpr std::string_view triangle_schema =
+    "(int row, int col, int offset=0, *, dtype? dtype=None) -> Tensor";
 constexpr std::string_view full_doc = "fill_value everywhere";
 
 constexpr OpDef maker(std::string_view name, std::string_view schema, std::string_view doc,
@@ -292,6 +333,12 @@ const OpDef aten_triu =
 const OpDef aten_tril =
     maker("aten.tril", "(Tensor self, int diagonal=0) -> Tensor",
           "the part on and below a diagonal, zeros above", infer_triangle, eval_triangle<false>);
+const OpDef aten_tril_indices =
+    maker("aten.tril_indices", triangle_schema, "rows and columns of the lower triangle",
+          infer_triangle_indices<false>, eval_triangle_indices<false>);
+const OpDef aten_triu_indices =
+    maker("aten.triu_indices", triangle_schema, "rows and columns of the upper triangle",
+          infer_triangle_indices<true>, eval_triangle_indices<true>);
 const OpDef aten_one_hot =
     maker("aten.one_hot", "(Tensor self, int num_classes=-1) -> Tensor",
           "1 at the place that an id names, 0 elsewhere", infer_one_hot, eval_one_hot);

@@ -194,15 +194,11 @@ std::vector<Type> infer_gather(const Args& args) {
   return {{args.in(0).dtype, args.in(1).shape}};
 }
 
-void eval_gather(const EvalArgs& args) {
-  const TensorView& t = args.in(0);
-  const TensorView& index = args.in(1);
-  const TensorView& out = args.out();
-  const int dim = axis(args.i64("dim"), t.rank());
+void take_lines(const EvalArgs& args, const TensorView& t, const TensorView& index,
+                const TensorView& out, int dim) {
   const std::int64_t n = line_size(index, dim);
   const auto size = static_cast<std::int64_t>(size_of(t.dtype));
   std::vector<std::int64_t> ids(static_cast<std::size_t>(n));
-  need_lines_fit(args, index, t, dim);
   for_lines<3>({index, t, out}, dim, [&](const Offsets<3>& at) {
     read_line(index, {at[0], n, line_stride(index, dim)}, ids.data());
     for (std::int64_t i = 0; i < n; ++i) {
@@ -213,6 +209,50 @@ void eval_gather(const EvalArgs& args) {
                   static_cast<std::size_t>(size));
     }
   });
+}
+
+void eval_gather(const EvalArgs& args) {
+  const TensorView& t = args.in(0);
+  const TensorView& index = args.in(1);
+  const int dim = axis(args.i64("dim"), t.rank());
+  need_lines_fit(args, index, t, dim);
+  take_lines(args, t, index, args.out(), dim);
+}
+
+// ---- take_along_dim: gather whose operands broadcast but for dim; without dim, of all in a row
+
+std::vector<Type> infer_take(const Args& args) {
+  need_index(args, 1);
+  const Type& t = args.in(0);
+  const Type& index = args.in(1);
+  if (!args.has_attr("dim")) return {{t.dtype, {index.numel()}}};
+  if (index.rank() != t.rank() || t.rank() == 0)
+    args.fail(cat("needs an index of the rank of ", t.str(), ", got ", index.str()));
+  const int dim = axis(args, "dim", t.rank());
+  SymDims a = t.shape;
+  SymDims b = index.shape;
+  a[static_cast<std::size_t>(dim)] = b[static_cast<std::size_t>(dim)] = 1;
+  SymDims shape = broadcast(args, a, b);
+  shape[static_cast<std::size_t>(dim)] = index.dim(dim);
+  return {{t.dtype, shape}};
+}
+
+void eval_take(const EvalArgs& args) {
+  const TensorView& out = args.out();
+  if (!args.has_attr("dim")) {
+    const auto flat = [](const TensorView& v, Tensor* copy) {
+      *copy = contiguous(v);
+      copy->shape = {v.numel()};
+      copy->strides = {1};
+      return *copy;
+    };
+    Tensor a, b;
+    return take_lines(args, flat(args.in(0), &a), flat(args.in(1), &b), out, 0);
+  }
+  const int dim = axis(args.i64("dim"), out.rank());
+  Dims shape = out.shape;
+  shape[dim] = args.in(0).shape[dim];
+  take_lines(args, expand(args.in(0), shape), expand(args.in(1), out.shape), out, dim);
 }
 
 }  // namespace
@@ -267,5 +307,12 @@ const OpDef aten_gather{
     .doc = "out[i][j] = self[i][index[i][j]] along dim",
     .infer = infer_gather,
     .eval = eval_gather};
+
+const OpDef aten_take_along_dim{
+    .name = "aten.take_along_dim",
+    .schema = "(Tensor self, Tensor indices, int? dim=None) -> Tensor",
+    .doc = "gather whose operands broadcast; without dim, from all elements in a row",
+    .infer = infer_take,
+    .eval = eval_take};
 
 }  // namespace tk::ops

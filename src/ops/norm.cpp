@@ -90,18 +90,10 @@ void eval_layer_norm(const EvalArgs& args) {
   });
 }
 
-// Where eps is None: the resolution of the dtype.
+// Where eps is None: the resolution of the type that is computed in.
 double default_eps(DType dtype) {
-  switch (dtype) {
-    case DType::f64:
-      return std::numeric_limits<double>::epsilon();
-    case DType::f32:
-      return std::numeric_limits<float>::epsilon();
-    case DType::f16:
-      return 0x1p-10;
-    default:
-      return 0x1p-7;  // bf16
-  }
+  return dtype == DType::f64 ? std::numeric_limits<double>::epsilon()
+                             : std::numeric_limits<float>::epsilon();
 }
 
 void eval_rms_norm(const EvalArgs& args) {

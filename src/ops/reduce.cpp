@@ -213,11 +213,30 @@ void eval_any(const EvalArgs& args) {
   });
 }
 
+std::vector<Type> infer_count(const Args& args) {
+  const Type& t = args.in(0);
+  return {{DType::i64, reduced_shape(t.shape, axes(args, "dim", t.rank()), false)}};
+}
+void eval_count(const EvalArgs& args) {
+  with_math(args.in(0).dtype, [&](auto tag) {
+    using T = decltype(tag);
+    for_reduced(args.in(0), reduced_axes(args), [&](std::int64_t i, const TensorView& part) {
+      std::int64_t count = 0;
+      for_values<T>(part, [&](const T* v, int n) { count += n - std::count(v, v + n, T(0)); });
+      store_one(args.out(), i, count);
+    });
+  });
+}
+
 // ---- variance, norms
 
 std::vector<Type> infer_var(const Args& args) {
   need_float(args, 0);
   return {{args.in(0).dtype, reduced_shape(args)}};
+}
+std::vector<Type> infer_var_mean(const Args& args) {
+  const Type t = infer_var(args)[0];
+  return {t, t};
 }
 template <bool root>
 void eval_var(const EvalArgs& args) {
@@ -236,6 +255,7 @@ void eval_var(const EvalArgs& args) {
     });
     const double var = squares / std::max(static_cast<double>(part.numel()) - correction, 0.0);
     store_one(args.out(), i, root ? std::sqrt(var) : var);
+    if (args.n_outputs() == 2) store_one(args.out(1), i, mean);
   });
 }
 
@@ -305,6 +325,10 @@ constexpr std::string_view var_schema =
     "(Tensor self, int[]? dim=None, bool unbiased=true, bool keepdim=false, *, "
     "scalar? correction=None) -> Tensor";
 
+constexpr std::string_view var_mean_schema =
+    "(Tensor self, int[]? dim=None, bool unbiased=true, bool keepdim=false, *, "
+    "scalar? correction=None) -> (Tensor var, Tensor mean)";
+
 constexpr OpDef reduction(std::string_view name, std::string_view schema, std::string_view doc,
                           std::vector<Type> (*infer)(const Args&), void (*eval)(const EvalArgs&)) {
   return {.name = name, .schema = schema, .doc = doc, .infer = infer, .eval = eval};
@@ -343,6 +367,15 @@ const OpDef aten_var =
     reduction("aten.var", var_schema, "the variance over dims", infer_var, eval_var<false>);
 const OpDef aten_std = reduction("aten.std", var_schema, "the standard deviation over dims",
                                  infer_var, eval_var<true>);
+const OpDef aten_var_mean =
+    reduction("aten.var_mean", var_mean_schema, "the variance over dims, and the mean",
+              infer_var_mean, eval_var<false>);
+const OpDef aten_std_mean =
+    reduction("aten.std_mean", var_mean_schema, "the standard deviation over dims, and the mean",
+              infer_var_mean, eval_var<true>);
+const OpDef aten_count_nonzero =
+    reduction("aten.count_nonzero", "(Tensor self, int[]? dim=None) -> Tensor",
+              "how many elements over dims are not 0", infer_count, eval_count);
 const OpDef aten_norm = reduction("aten.norm",
                                   "(Tensor self, scalar? p=None, int[]? dim=None, bool "
                                   "keepdim=false, *, dtype? dtype=None) -> Tensor",

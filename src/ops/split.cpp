@@ -50,7 +50,10 @@ std::vector<Type> infer_split(const Args& args) {
   const Attr* a = args.attr("split_size");
   if (a != nullptr && std::holds_alternative<Sym>(*a))
     return parts(args, dim, equal_parts(args, args.in(0).dim(dim), std::get<Sym>(*a)));
-  return sized_parts(args, dim, args.syms("split_size"));
+  // One size is that of every part: split.Tensor has an int where split.sizes has a list.
+  const SymDims sizes = args.syms("split_size");
+  if (sizes.size() == 1) return parts(args, dim, equal_parts(args, args.in(0).dim(dim), sizes[0]));
+  return sized_parts(args, dim, sizes);
 }
 
 std::vector<Type> infer_split_with_sizes(const Args& args) {
@@ -71,6 +74,32 @@ std::vector<Type> infer_chunk(const Args& args) {
   const auto size = exact_div(n, chunks);
   if (!size) args.fail(cat("can't tell the sizes of ", chunks, " chunks of ", n.str()));
   return parts(args, dim, std::vector<Sym>(static_cast<std::size_t>(chunks), *size));
+}
+
+// Cut before the given indices, or into parts of which the first ones may be larger by 1.
+std::vector<Type> infer_tensor_split(const Args& args) {
+  need_rank(args, 0, 1, max_rank);
+  const int dim = axis(args, "dim", args.in(0).rank());
+  const Sym& n = args.in(0).dim(dim);
+  if (args.has_attr("sections") == args.has_attr("indices")) args.fail("needs sections or indices");
+  if (!n.is_const()) args.fail(cat("can't tell the sizes of the parts of ", n.str()));
+  std::vector<Sym> sizes;
+  if (args.has_attr("sections")) {
+    const std::int64_t sections = args.i64("sections");
+    if (sections < 1 || sections > 100000) args.fail(cat("can't make ", sections, " parts"));
+    for (std::int64_t i = 0; i < sections; ++i)
+      sizes.push_back(n.value() / sections + (i < n.value() % sections ? 1 : 0));
+    return parts(args, dim, sizes);
+  }
+  std::int64_t at = 0;
+  for (std::int64_t i : args.ints("indices")) {
+    const std::int64_t end = std::clamp<std::int64_t>(i < 0 ? i + n.value() : i, 0, n.value());
+    if (end < at) args.fail("needs indices in order");
+    sizes.push_back(end - at);
+    at = end;
+  }
+  sizes.push_back(n.value() - at);
+  return parts(args, dim, sizes);
 }
 
 bool view_parts(const EvalArgs& args, std::span<TensorView> outputs) {
@@ -132,6 +161,13 @@ const OpDef aten_chunk{.name = "aten.chunk",
                        .infer = infer_chunk,
                        .eval = eval_view<view_parts>,
                        .view = view_parts};
+const OpDef aten_tensor_split{
+    .name = "aten.tensor_split",
+    .schema = "(Tensor self, int? sections=None, int[]? indices=None, int dim=0) -> Tensor[]",
+    .doc = "that many parts, the first ones larger by 1 where needed; or cut before indices",
+    .infer = infer_tensor_split,
+    .eval = eval_view<view_parts>,
+    .view = view_parts};
 const OpDef aten_unbind{.name = "aten.unbind",
                         .schema = "(Tensor self, int dim=0) -> Tensor[]",
                         .doc = "the parts at each index of a dim, which goes",

@@ -23,11 +23,6 @@ T sigmoid(T x) {
   return T(1) / (T(1) + std::exp(-x));
 }
 
-template <typename T>
-T softplus(T x, T beta, T threshold) {
-  return x * beta > threshold ? x : std::log1p(std::exp(x * beta)) / beta;
-}
-
 }  // namespace
 
 const OpDef aten_exp = float_unary("aten.exp", "e^x", [](auto x) { return std::exp(x); });
@@ -78,9 +73,24 @@ const OpDef aten_hardsigmoid =
       return std::min(std::max(x + 3, T(0)), T(6)) / 6;
     });
 
+const OpDef aten_asin =
+    float_unary("aten.asin", "inverse sine", [](auto x) { return std::asin(x); });
+const OpDef aten_acos =
+    float_unary("aten.acos", "inverse cosine", [](auto x) { return std::acos(x); });
+const OpDef aten_selu = float_unary("aten.selu", "elu with the constants of SELU", [](auto x) {
+  using T = decltype(x);
+  constexpr T scale = T(1.0507009873554804934193349852946);
+  constexpr T alpha = T(1.6732632423543772848170429916717);
+  return x < T(0) ? std::expm1(x) * (scale * alpha) : x * scale;
+});
+
 const OpDef aten_relu = real_unary("aten.relu", "max(x, 0); NaN stays", [](auto x) {
   using T = decltype(x);
   return x < T(0) ? T(0) : x;
+});
+const OpDef aten_relu6 = real_unary("aten.relu6", "x within [0, 6]; NaN stays", [](auto x) {
+  using T = decltype(x);
+  return x < T(0) ? T(0) : x > T(6) ? T(6) : x;
 });
 const OpDef aten_sign = real_unary("aten.sign", "-1, 0 or 1", [](auto x) {
   using T = decltype(x);
@@ -146,6 +156,17 @@ struct Abs {
   }
 };
 
+struct Square {
+  template <typename T>
+  T operator()(T x) const {
+    if constexpr (std::is_integral_v<T>) {
+      return static_cast<T>(static_cast<std::uint64_t>(x) * static_cast<std::uint64_t>(x));
+    } else {
+      return x * x;
+    }
+  }
+};
+
 struct LogicalNot {
   template <typename T>
   bool operator()(T x) const {
@@ -186,66 +207,13 @@ void eval_isinf(const EvalArgs& args) {
   });
 }
 
-std::vector<Type> infer_float_same(const Args& args) {
-  need_float(args, 0);
-  return {args.in(0)};
-}
-
-void eval_gelu(const EvalArgs& args) {
-  const bool tanh_form = args.text("approximate") == "tanh";
-  with_float(args.in(0).dtype, [&](auto tag) {
-    using T = decltype(tag);
-    map<T, 1>(args.out(), {args.in(0)}, [=](T x) {
-      constexpr T sqrt_half = T(0.70710678118654752440);
-      constexpr T sqrt_2_pi = T(0.79788456080286535588);
-      if (!tanh_form) return x * T(0.5) * (T(1) + std::erf(x * sqrt_half));
-      const T inner = sqrt_2_pi * (x + T(0.044715) * x * x * x);
-      return T(0.5) * x * (T(1) + std::tanh(inner));
-    });
-  });
-}
-
-std::vector<Type> infer_gelu(const Args& args) {
-  const std::string& form = args.text("approximate");
-  if (form != "none" && form != "tanh")
-    args.fail(cat("needs approximate to be none or tanh, got ", form));
-  return infer_float_same(args);
-}
-
-void eval_leaky_relu(const EvalArgs& args) {
-  with_float(args.in(0).dtype, [&](auto tag) {
-    using T = decltype(tag);
-    const T slope = static_cast<T>(args.f64("negative_slope"));
-    map<T, 1>(args.out(), {args.in(0)}, [=](T x) { return x > T(0) ? x : x * slope; });
-  });
-}
-
-void eval_elu(const EvalArgs& args) {
-  with_float(args.in(0).dtype, [&](auto tag) {
-    using T = decltype(tag);
-    const T negative = static_cast<T>(args.f64("alpha") * args.f64("scale"));
-    const T scale = static_cast<T>(args.f64("scale"));
-    const T input_scale = static_cast<T>(args.f64("input_scale"));
-    map<T, 1>(args.out(), {args.in(0)},
-              [=](T x) { return x < T(0) ? std::expm1(x * input_scale) * negative : x * scale; });
-  });
-}
-
-void eval_softplus(const EvalArgs& args) {
-  with_float(args.in(0).dtype, [&](auto tag) {
-    using T = decltype(tag);
-    const T beta = static_cast<T>(args.f64("beta"));
-    const T threshold = static_cast<T>(args.f64("threshold"));
-    map<T, 1>(args.out(), {args.in(0)}, [=](T x) { return softplus(x, beta, threshold); });
-  });
-}
-
-void eval_hardtanh(const EvalArgs& args) {
+void eval_isfinite(const EvalArgs& args) {
   with_real(args.in(0).dtype, [&](auto tag) {
     using T = decltype(tag);
-    const T low = static_cast<T>(args.f64("min_val"));
-    const T high = static_cast<T>(args.f64("max_val"));
-    map<T, 1>(args.out(), {args.in(0)}, [=](T x) { return x < low ? low : x > high ? high : x; });
+    map<T, 1>(args.out(), {args.in(0)}, [](T x) {
+      if constexpr (std::is_integral_v<T>) return true;
+      return std::isfinite(static_cast<double>(x));
+    });
   });
 }
 
@@ -276,36 +244,19 @@ const OpDef aten_isnan{.name = "aten.isnan",
                        .doc = "true where x is not a number",
                        .infer = infer_bool,
                        .eval = eval_any_unary<IsNan>};
+const OpDef aten_isfinite{.name = "aten.isfinite",
+                          .schema = "(Tensor self) -> Tensor",
+                          .doc = "true where x is neither an infinity nor NaN",
+                          .infer = infer_bool,
+                          .eval = eval_isfinite};
+const OpDef aten_square{.name = "aten.square",
+                        .schema = "(Tensor self) -> Tensor",
+                        .doc = "x * x",
+                        .infer = infer_same,
+                        .eval = eval_any_unary<Square>};
 const OpDef aten_isinf{.name = "aten.isinf",
                        .schema = "(Tensor self) -> Tensor",
                        .doc = "true where x is an infinity",
                        .infer = infer_bool,
                        .eval = eval_isinf};
-const OpDef aten_gelu{.name = "aten.gelu",
-                      .schema = "(Tensor self, *, str approximate=\"none\") -> Tensor",
-                      .doc = "x * P(X <= x) of the normal distribution, exact or by tanh",
-                      .infer = infer_gelu,
-                      .eval = eval_gelu};
-const OpDef aten_leaky_relu{.name = "aten.leaky_relu",
-                            .schema = "(Tensor self, scalar negative_slope=0.01) -> Tensor",
-                            .doc = "x, times negative_slope where x is negative",
-                            .infer = infer_float_same,
-                            .eval = eval_leaky_relu};
-const OpDef aten_elu{
-    .name = "aten.elu",
-    .schema = "(Tensor self, scalar alpha=1, scalar scale=1, scalar input_scale=1) -> Tensor",
-    .doc = "scale * x, or scale * alpha * (e^(x * input_scale) - 1) where x is negative",
-    .infer = infer_float_same,
-    .eval = eval_elu};
-const OpDef aten_softplus{.name = "aten.softplus",
-                          .schema = "(Tensor self, scalar beta=1, scalar threshold=20) -> Tensor",
-                          .doc = "ln(1 + e^(beta * x)) / beta; x where beta * x > threshold",
-                          .infer = infer_float_same,
-                          .eval = eval_softplus};
-const OpDef aten_hardtanh{.name = "aten.hardtanh",
-                          .schema = "(Tensor self, scalar min_val=-1, scalar max_val=1) -> Tensor",
-                          .doc = "x within [min_val, max_val]",
-                          .infer = infer_real,
-                          .eval = eval_hardtanh};
-
 }  // namespace tk::ops

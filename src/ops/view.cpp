@@ -126,6 +126,18 @@ bool view_transpose(const EvalArgs& args, std::span<TensorView> outputs) {
                        outputs.data());
 }
 
+std::vector<Type> infer_swapaxes(const Args& args) {
+  const Type& t = args.in(0);
+  const int a = axis(args, "axis0", t.rank());
+  return {permuted(t, swapped(t.rank(), a, axis(args, "axis1", t.rank())))};
+}
+bool view_swapaxes(const EvalArgs& args, std::span<TensorView> outputs) {
+  const int rank = args.in(0).rank();
+  return view_permuted(args.in(0),
+                       swapped(rank, axis(args.i64("axis0"), rank), axis(args.i64("axis1"), rank)),
+                       outputs.data());
+}
+
 std::vector<Type> infer_t(const Args& args) {
   need_rank(args, 0, 0, 2);
   const int rank = args.in(0).rank();
@@ -314,6 +326,12 @@ const OpDef aten_transpose{.name = "aten.transpose",
                            .infer = infer_transpose,
                            .eval = eval_view<view_transpose>,
                            .view = view_transpose};
+const OpDef aten_swapaxes{.name = "aten.swapaxes",
+                          .schema = "(Tensor self, int axis0, int axis1) -> Tensor",
+                          .doc = "two dims swapped",
+                          .infer = infer_swapaxes,
+                          .eval = eval_view<view_swapaxes>,
+                          .view = view_swapaxes};
 const OpDef aten_t{.name = "aten.t",
                    .schema = "(Tensor self) -> Tensor",
                    .doc = "a matrix transposed",
