@@ -30,7 +30,8 @@ int run(Flags f) {
   options.threads = f.threads;
   options.max_batch = f.bench.batch;
   options.max_len = std::max(f.bench.prompt, f.bench.context + f.bench.gen) + 1;
-  if (model.engine.max_positions > 0) options.max_len = std::min(options.max_len, model.engine.max_positions);
+  if (model.engine.max_positions > 0)
+    options.max_len = std::min(options.max_len, model.engine.max_positions);
   options.max_tokens = std::max<std::int64_t>(f.bench.prompt, f.bench.context * f.bench.batch);
   Runner runner(std::move(model.engine), options);
   const double load_s = seconds_since_start(start);
@@ -42,12 +43,18 @@ int run(Flags f) {
   } else if (f.json) {
     fmt::print("{}\n", r.json());
   } else {
-    fmt::print("prefill        {:>10.1f} tokens/s   ({} tokens, batch 1, median of {})\n", median(r.prefill.wall), r.prompt, f.bench.reps);
-    fmt::print("decode         {:>10.1f} tokens/s   (batch {}, {} tokens after {} in the cache)\n", median(r.decode.wall), r.batch, r.gen, r.context);
-    fmt::print("first token    {:>10.1f} ms         (prompt of {} tokens; loading took {:.2f} s)\n", r.first_token_s * 1e3, r.context, r.load_s);
+    fmt::print("prefill        {:>10.1f} tokens/s   ({} tokens, batch 1, median of {})\n",
+               median(r.prefill.wall), r.prompt, f.bench.reps);
+    fmt::print("decode         {:>10.1f} tokens/s   (batch {}, {} tokens after {} in the cache)\n",
+               median(r.decode.wall), r.batch, r.gen, r.context);
+    fmt::print("first token    {:>10.1f} ms         (prompt of {} tokens; loading took {:.2f} s)\n",
+               r.first_token_s * 1e3, r.context, r.load_s);
     fmt::print("peak memory    {:>10}\n", human_bytes(static_cast<double>(r.peak_rss_bytes)));
-    fmt::print("bandwidth      {:>10.1f} %          of the {:.1f} GB/s that {} threads read; a step moves {}\n",
-               100 * r.decode_bandwidth_share, f.bench.bandwidth / 1e9, r.threads, human_bytes(static_cast<double>(r.decode_bytes)));
+    fmt::print(
+        "bandwidth      {:>10.1f} %          of the {:.1f} GB/s that {} threads read; a step moves "
+        "{}\n",
+        100 * r.decode_bandwidth_share, f.bench.bandwidth / 1e9, r.threads,
+        human_bytes(static_cast<double>(r.decode_bytes)));
   }
   return 0;
 }
@@ -57,12 +64,23 @@ int run(Flags f) {
 void add_bench(CLI::App& app, int* exit_code) {
   auto flags = std::make_shared<Flags>();
   CLI::App* c = app.add_subcommand("bench", "Tokens per second, time to the first token, memory");
-  c->add_option("model", flags->model, "A folder that optimize made, or a captured model")->required();
-  c->add_option("--prompt", flags->bench.prompt, "Tokens of the prefill that is measured")->check(CLI::PositiveNumber)->capture_default_str();
-  c->add_option("--context", flags->bench.context, "Tokens in the cache before decode")->check(CLI::PositiveNumber)->capture_default_str();
-  c->add_option("--gen", flags->bench.gen, "Tokens decoded per repetition")->check(CLI::PositiveNumber)->capture_default_str();
-  c->add_option("--batch", flags->bench.batch, "Sequences decoded together")->check(CLI::Range(1, 1024))->capture_default_str();
-  c->add_option("--reps", flags->bench.reps, "Repetitions; medians are shown")->check(CLI::Range(1, 1000))->capture_default_str();
+  c->add_option("model", flags->model, "A folder that optimize made, or a captured model")
+      ->required();
+  c->add_option("--prompt", flags->bench.prompt, "Tokens of the prefill that is measured")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  c->add_option("--context", flags->bench.context, "Tokens in the cache before decode")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  c->add_option("--gen", flags->bench.gen, "Tokens decoded per repetition")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  c->add_option("--batch", flags->bench.batch, "Sequences decoded together")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  c->add_option("--reps", flags->bench.reps, "Repetitions; medians are shown")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   c->add_option("--threads", flags->threads, "0: one per core")->check(CLI::Range(0, 1024));
   c->add_flag("--unfused", flags->unfused, "The cached graph of a captured model, without moves");
   c->add_flag("--json", flags->json, "One line of JSON");

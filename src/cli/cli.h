@@ -32,7 +32,7 @@ class Progress {
 
 // "30s", "5m", "1h" or seconds. Throws TK0701.
 double parse_duration(std::string_view text);
-std::string human_bytes(double bytes);    // "1.5 GiB"
-std::string human_count(double count);    // "134.5 M"
+std::string human_bytes(double bytes);  // "1.5 GiB"
+std::string human_count(double count);  // "134.5 M"
 
 }  // namespace tk::cli

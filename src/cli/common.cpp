@@ -34,8 +34,7 @@ double parse_duration(std::string_view text) {
   const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
   const double scale = unit.empty() || unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
   if (error != std::errc() || scale == 0 || !(value > 0) || value > 1e9)
-    throw UserError("TK0701", cat("'", text, "' is no duration"))
-        .help("write 90, 90s, 5m or 1h");
+    throw UserError("TK0701", cat("'", text, "' is no duration")).help("write 90, 90s, 5m or 1h");
   return value * scale;
 }
 

@@ -41,7 +41,8 @@ std::map<std::string, ModuleRow> modules_of(const Graph& graph) {
     if (!n->loc->module_type.empty()) row.type = n->loc->module_type;
     ++row.nodes;
     for (const Value* v : n->inputs)
-      if (v != nullptr && v->kind == ValueKind::weight && counted.insert(v).second) row.parameters += elements(v->type);
+      if (v != nullptr && v->kind == ValueKind::weight && counted.insert(v).second)
+        row.parameters += elements(v->type);
   }
   return rows;
 }
@@ -57,8 +58,10 @@ std::optional<Experts> experts_of(const Graph& graph) {
   std::int64_t k = 0;
   std::set<std::string> seen;
   for (Node* n : nodes(graph)) {
-    if (n->is("aten.topk")) k = n->out()->type.shape.back().is_const() ? n->out()->type.shape.back().value() : k;
-    const bool product = n->is("aten._grouped_mm") || n->is("aten.bmm") || n->is("aten.matmul") || n->is("npu.npu_grouped_matmul");
+    if (n->is("aten.topk"))
+      k = n->out()->type.shape.back().is_const() ? n->out()->type.shape.back().value() : k;
+    const bool product = n->is("aten._grouped_mm") || n->is("aten.bmm") || n->is("aten.matmul") ||
+                         n->is("npu.npu_grouped_matmul");
     if (!product || k == 0) continue;
     for (Value* v : n->inputs) {
       if (v == nullptr) continue;
@@ -105,8 +108,9 @@ std::vector<std::pair<CacheLayer, int>> kinds_of(const CacheSpec& cache) {
   for (const CacheLayer& l : cache.layers) {
     bool found = false;
     for (auto& [k, n] : kinds)
-      if (k.kind == l.kind && k.mask == l.mask && k.query_heads == l.query_heads && k.kv_heads == l.kv_heads &&
-          k.head_dim == l.head_dim && k.sinks == l.sinks && k.softcap == l.softcap) {
+      if (k.kind == l.kind && k.mask == l.mask && k.query_heads == l.query_heads &&
+          k.kv_heads == l.kv_heads && k.head_dim == l.head_dim && k.sinks == l.sinks &&
+          k.softcap == l.softcap) {
         ++n;
         found = true;
       }
@@ -116,35 +120,45 @@ std::vector<std::pair<CacheLayer, int>> kinds_of(const CacheSpec& cache) {
 }
 
 std::string describe(const CacheLayer& l) {
-  std::string s = fmt::format("{}, {} query heads, {} key heads, head dim {}", l.kind, l.query_heads, l.kv_heads, l.head_dim);
-  s += l.mask.window > 0 ? fmt::format(", {} {}", l.mask.kind, l.mask.window) : fmt::format(", {}", l.mask.kind);
+  std::string s = fmt::format("{}, {} query heads, {} key heads, head dim {}", l.kind,
+                              l.query_heads, l.kv_heads, l.head_dim);
+  s += l.mask.window > 0 ? fmt::format(", {} {}", l.mask.kind, l.mask.window)
+                         : fmt::format(", {}", l.mask.kind);
   if (l.sinks) s += ", sinks";
   if (l.softcap > 0) s += fmt::format(", soft-cap {}", l.softcap);
   return s;
 }
 
 void print_json(const Summary& s) {
-  nlohmann::ordered_json out{{"model_type", s.model.config.model_type},
-                             {"parameters", s.parameters},
-                             {"weight_bytes", s.weight_bytes},
-                             {"has_weights", s.model.has_weights},
-                             {"nodes", s.model.graph.n_nodes()},
-                             {"max_positions", s.model.config.max_positions}};
+  nlohmann::ordered_json out{
+      {"model_type", s.model.config.model_type}, {"parameters", s.parameters},
+      {"weight_bytes", s.weight_bytes},          {"has_weights", s.model.has_weights},
+      {"nodes", s.model.graph.n_nodes()},        {"max_positions", s.model.config.max_positions}};
   if (s.prepared) {
     const CacheSpec& cache = s.prepared->cached.cache;
     out["layers"] = cache.layers.size();
     out["cache_bytes_per_token"] = cache.bytes_per_token();
     for (const CacheLayer& l : cache.layers)
-      out["attention"].push_back({{"module", l.module}, {"kind", l.kind}, {"mask", l.mask.kind}, {"window", l.mask.window},
-                                  {"query_heads", l.query_heads}, {"kv_heads", l.kv_heads}, {"head_dim", l.head_dim},
-                                  {"sinks", l.sinks}, {"softcap", l.softcap}});
+      out["attention"].push_back({{"module", l.module},
+                                  {"kind", l.kind},
+                                  {"mask", l.mask.kind},
+                                  {"window", l.mask.window},
+                                  {"query_heads", l.query_heads},
+                                  {"kv_heads", l.kv_heads},
+                                  {"head_dim", l.head_dim},
+                                  {"sinks", l.sinks},
+                                  {"softcap", l.softcap}});
   } else {
     out["problem"] = s.problem;
   }
   if (const auto e = experts_of(s.model.graph))
     out["experts"] = {{"layers", e->sites}, {"experts", e->experts}, {"per_token", e->per_token}};
   for (const auto& [path, row] : modules_of(s.model.graph))
-    out["modules"].push_back({{"path", path}, {"type", row.type}, {"count", row.paths.size()}, {"nodes", row.nodes}, {"parameters", row.parameters}});
+    out["modules"].push_back({{"path", path},
+                              {"type", row.type},
+                              {"count", row.paths.size()},
+                              {"nodes", row.nodes},
+                              {"parameters", row.parameters}});
   fmt::print("{}\n", out.dump(1));
 }
 
@@ -160,7 +174,9 @@ void print_ops(const Graph& g) {
 int run(const Flags& f) {
   Summary s = summarise(f);
   if (f.graph || f.ops) {
-    if (f.stage != "captured" && !s.prepared) throw UserError("TK0709", cat("there is no stage '", f.stage, "' of this model")).note(s.problem);
+    if (f.stage != "captured" && !s.prepared)
+      throw UserError("TK0709", cat("there is no stage '", f.stage, "' of this model"))
+          .note(s.problem);
     const Graph* g = &s.model.graph;
     if (f.stage == "canonical") g = &s.prepared->captured;
     if (f.stage == "cached") g = &s.prepared->cached.graph;
@@ -183,19 +199,27 @@ int run(const Flags& f) {
     print_json(s);
     return 0;
   }
-  fmt::print("model        {} {}\n", s.model.folder.filename().string(), s.model.config.model_type.empty() ? "" : cat("(", s.model.config.model_type, ")"));
-  fmt::print("parameters   {} ({}{})\n", human_count(static_cast<double>(s.parameters)), human_bytes(static_cast<double>(s.weight_bytes)),
+  fmt::print("model        {} {}\n", s.model.folder.filename().string(),
+             s.model.config.model_type.empty() ? "" : cat("(", s.model.config.model_type, ")"));
+  fmt::print("parameters   {} ({}{})\n", human_count(static_cast<double>(s.parameters)),
+             human_bytes(static_cast<double>(s.weight_bytes)),
              s.model.has_weights ? "" : ", no weights here");
   fmt::print("graph        {} nodes captured", s.model.graph.n_nodes());
-  if (s.prepared) fmt::print(", {} canonical, {} cached", s.prepared->captured.n_nodes(), s.prepared->cached.graph.n_nodes());
+  if (s.prepared)
+    fmt::print(", {} canonical, {} cached", s.prepared->captured.n_nodes(),
+               s.prepared->cached.graph.n_nodes());
   fmt::print("\n");
   if (s.prepared) {
-    for (const auto& [layer, n] : kinds_of(s.prepared->cached.cache)) fmt::print("attention    {} x {}\n", n, describe(layer));
-    fmt::print("cache        {} per token\n", human_bytes(static_cast<double>(s.prepared->cached.cache.bytes_per_token())));
+    for (const auto& [layer, n] : kinds_of(s.prepared->cached.cache))
+      fmt::print("attention    {} x {}\n", n, describe(layer));
+    fmt::print("cache        {} per token\n",
+               human_bytes(static_cast<double>(s.prepared->cached.cache.bytes_per_token())));
   }
   if (const auto e = experts_of(s.model.graph))
-    fmt::print("experts      {} layers of {}, {} for each token\n", e->sites, e->experts, e->per_token);
-  fmt::print("\n{:<52} {:<28} {:>5} {:>7} {:>10}\n", "module", "type", "count", "nodes", "parameters");
+    fmt::print("experts      {} layers of {}, {} for each token\n", e->sites, e->experts,
+               e->per_token);
+  fmt::print("\n{:<52} {:<28} {:>5} {:>7} {:>10}\n", "module", "type", "count", "nodes",
+             "parameters");
   for (const auto& [path, row] : modules_of(s.model.graph))
     fmt::print("{:<52} {:<28} {:>5} {:>7} {:>10}\n", path, row.type, row.paths.size(), row.nodes,
                row.parameters > 0 ? human_count(static_cast<double>(row.parameters)) : "");
@@ -210,7 +234,8 @@ int run(const Flags& f) {
 
 void add_inspect(CLI::App& app, int* exit_code) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* c = app.add_subcommand("inspect", "What a captured model is: layers, attention, experts, parameters, cache");
+  CLI::App* c = app.add_subcommand(
+      "inspect", "What a captured model is: layers, attention, experts, parameters, cache");
   c->add_option("model", flags->model, "A .pt2, or a folder that holds one")->required();
   c->add_flag("--graph", flags->graph, "The graph as text");
   c->add_flag("--ops", flags->ops, "Operators with their counts");

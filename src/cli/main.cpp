@@ -15,8 +15,10 @@ constexpr int our_bug = 3;
 
 int run(int argc, char** argv) {
   // profile parses its own arguments: it stands alone.
-  if (argc > 1 && std::string_view(argv[1]) == "profile") return tk::profile_command(argc - 1, argv + 1);
-  CLI::App app("Makes a PyTorch LLM run fast, and proves that it still is the same model.", "tokamak");
+  if (argc > 1 && std::string_view(argv[1]) == "profile")
+    return tk::profile_command(argc - 1, argv + 1);
+  CLI::App app("Makes a PyTorch LLM run fast, and proves that it still is the same model.",
+               "tokamak");
   app.set_version_flag("--version", std::string("tokamak ") + TK_VERSION);
   app.require_subcommand(1);
   app.fallthrough(false);
@@ -27,7 +29,8 @@ int run(int argc, char** argv) {
   tk::cli::add_bench(app, &exit_code);
   tk::cli::add_inspect(app, &exit_code);
   tk::cli::add_check(app, &exit_code);
-  app.add_subcommand("profile", "Break a profile of a real NPU down by module (tokamak profile --help)");
+  app.add_subcommand("profile",
+                     "Break a profile of a real NPU down by module (tokamak profile --help)");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
@@ -52,7 +55,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "error[TK0500]: out of memory\n");
     return bad_usage;
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "internal error: %s\n  this is a bug in Tokamak; please report it with the command and its input\n",
+    std::fprintf(stderr,
+                 "internal error: %s\n  this is a bug in Tokamak; please report it with the "
+                 "command and its input\n",
                  e.what());
     return our_bug;
   }

@@ -18,7 +18,8 @@ Opened open_model(const std::string& path, bool fuse) {
   }
   CapturedModel model = load_model(path);
   if (!model.has_weights)
-    throw UserError("TK0810", cat("the model in ", model.folder.string(), " has no weights: it can't be run"))
+    throw UserError("TK0810",
+                    cat("the model in ", model.folder.string(), " has no weights: it can't be run"))
         .help("tokamak inspect shows its structure");
   constexpr std::int64_t block_size = 128;
   Prepared p = prepare(model, block_size);

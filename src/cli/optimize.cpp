@@ -1,3 +1,5 @@
+#include "trial/optimize.h"
+
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -8,7 +10,6 @@
 #include "base/file.h"
 #include "cli/cli.h"
 #include "report/report.h"
-#include "trial/optimize.h"
 
 namespace tk::cli {
 namespace {
@@ -41,11 +42,15 @@ std::string time_of(const Comparison& c) {
 }
 
 void print_rows(const Ledger& l) {
-  fmt::print("{:>3}  {:<28} {:<8} {:>5}  {:<12} {:<24} {}\n", "#", "move", "phase", "sites", "decision", "time", "why");
+  fmt::print("{:>3}  {:<28} {:<8} {:>5}  {:<12} {:<24} {}\n", "#", "move", "phase", "sites",
+             "decision", "time", "why");
   for (const LedgerRow& r : l.rows) {
-    const std::string decision = r.decision == Decision::not_tried ? std::string(r.sites == 0 ? "no site" : name_of(r.verdict.kind)) : std::string(name_of(r.decision));
-    fmt::print("{:>3}  {:<28} {:<8} {:>5}  {:<12} {:<24} {}\n", r.id, r.move, r.phase, r.sites, decision,
-               time_of(r.decode.measured ? r.decode : r.prefill), r.why);
+    const std::string decision =
+        r.decision == Decision::not_tried
+            ? std::string(r.sites == 0 ? "no site" : name_of(r.verdict.kind))
+            : std::string(name_of(r.decision));
+    fmt::print("{:>3}  {:<28} {:<8} {:>5}  {:<12} {:<24} {}\n", r.id, r.move, r.phase, r.sites,
+               decision, time_of(r.decode.measured ? r.decode : r.prefill), r.why);
   }
 }
 
@@ -58,16 +63,20 @@ void print_summary(const Ledger& l, const std::filesystem::path& out) {
   }
   fmt::print("\n{} trials kept, {} rolled back, in {:.1f} s\n", kept, back, l.seconds);
   if (l.total_decode.measured)
-    fmt::print("decode step   {}  ({:.2f}x of the unfused cached plan)\n", time_of(l.total_decode), 1 / l.total_decode.ratio);
+    fmt::print("decode step   {}  ({:.2f}x of the unfused cached plan)\n", time_of(l.total_decode),
+               1 / l.total_decode.ratio);
   if (l.total_prefill.measured)
-    fmt::print("prefill       {}  ({:.2f}x, {} tokens)\n", time_of(l.total_prefill), 1 / l.total_prefill.ratio, l.prefill_tokens);
+    fmt::print("prefill       {}  ({:.2f}x, {} tokens)\n", time_of(l.total_prefill),
+               1 / l.total_prefill.ratio, l.prefill_tokens);
   if (l.captured_decode.measured)
-    fmt::print("next token    {}  ({:.1f}x of the captured graph run as it is, {} tokens before it)\n",
-               time_of(l.captured_decode), 1 / l.captured_decode.ratio, l.decode_context);
+    fmt::print(
+        "next token    {}  ({:.1f}x of the captured graph run as it is, {} tokens before it)\n",
+        time_of(l.captured_decode), 1 / l.captured_decode.ratio, l.decode_context);
   if (l.optimized.done)
-    fmt::print("numerics      {}: largest error {:.2e} of the largest logit, top-1 agreement {:.1f} %\n",
-               l.optimized.passed ? "equal within tolerance" : "NOT equal", l.optimized.error.relative(),
-               100 * l.optimized.error.top1_agreement());
+    fmt::print(
+        "numerics      {}: largest error {:.2e} of the largest logit, top-1 agreement {:.1f} %\n",
+        l.optimized.passed ? "equal within tolerance" : "NOT equal", l.optimized.error.relative(),
+        100 * l.optimized.error.top1_agreement());
   fmt::print("report        {}\n", (out / "report.html").string());
 }
 
@@ -122,10 +131,13 @@ int run(const Flags& f) {
 
 void add_optimize(CLI::App& app, int* exit_code) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* c = app.add_subcommand("optimize", "Turn a captured model into an optimised one, each change in a trial");
+  CLI::App* c = app.add_subcommand(
+      "optimize", "Turn a captured model into an optimised one, each change in a trial");
   c->add_option("model", flags->model, "A .pt2, or a folder that holds one")->required();
-  c->add_option("-o,--output", flags->out, "Folder for the optimised model and its report")->required();
-  c->add_option("--golden", flags->golden, "Golden logits to check against (default: the captured graph's own)");
+  c->add_option("-o,--output", flags->out, "Folder for the optimised model and its report")
+      ->required();
+  c->add_option("--golden", flags->golden,
+                "Golden logits to check against (default: the captured graph's own)");
   c->add_option("--target", flags->target, "cpu")->capture_default_str();
   c->add_option("--budget", flags->budget, "Time for trials: 90s, 5m, 1h")->capture_default_str();
   c->add_option("--moves", flags->moves, "Only these moves")->delimiter(',');
@@ -137,9 +149,15 @@ void add_optimize(CLI::App& app, int* exit_code) {
   c->add_option("--block-size", flags->block_size, "Tokens in a block of the KV cache")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  c->add_option("--prefill-tokens", flags->prefill, "Length of the prefill that is timed")->check(CLI::PositiveNumber)->capture_default_str();
-  c->add_option("--decode-context", flags->context, "Tokens in the cache when a decode step is timed")->check(CLI::PositiveNumber)->capture_default_str();
-  c->add_flag("--analysis-only", flags->analysis_only, "Structure, sites and verdicts; works without weights");
+  c->add_option("--prefill-tokens", flags->prefill, "Length of the prefill that is timed")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  c->add_option("--decode-context", flags->context,
+                "Tokens in the cache when a decode step is timed")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  c->add_flag("--analysis-only", flags->analysis_only,
+              "Structure, sites and verdicts; works without weights");
   c->add_flag("--json", flags->json, "Print the ledger as JSON");
   c->add_flag("-q,--quiet", flags->quiet, "No progress");
   c->footer("Example: tokamak optimize examples/stories260k -o out/stories");

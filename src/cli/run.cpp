@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <chrono>
 #include <charconv>
+#include <chrono>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -56,10 +56,14 @@ std::vector<std::int64_t> parse_ids(const std::string& text) {
 
 std::string_view name_of(Finish f) {
   switch (f) {
-    case Finish::stop: return "stop";
-    case Finish::length: return "length";
-    case Finish::failed: return "failed";
-    case Finish::no: return "no";
+    case Finish::stop:
+      return "stop";
+    case Finish::length:
+      return "length";
+    case Finish::failed:
+      return "failed";
+    case Finish::no:
+      return "no";
   }
   return "no";
 }
@@ -81,7 +85,8 @@ std::vector<Answer> prepare_answers(const Flags& f, const std::optional<Tokenize
     a.ids = parse_ids(text);
     answers.push_back(std::move(a));
   }
-  if (answers.empty()) throw UserError("TK0707", "there is no prompt").help("give -p TEXT or --ids 1,450,2");
+  if (answers.empty())
+    throw UserError("TK0707", "there is no prompt").help("give -p TEXT or --ids 1,450,2");
   return answers;
 }
 
@@ -89,7 +94,8 @@ int run(const Flags& f) {
   const auto start = std::chrono::steady_clock::now();
   Opened model = open_model(f.model);
   std::optional<Tokenizer> tokenizer;
-  if (!model.tokenizer_path.empty() && !f.prompts.empty()) tokenizer = Tokenizer::from_file(model.tokenizer_path);
+  if (!model.tokenizer_path.empty() && !f.prompts.empty())
+    tokenizer = Tokenizer::from_file(model.tokenizer_path);
   // Without a text to encode a tokenizer of another kind does no harm: ids are shown.
   if (!tokenizer && !model.tokenizer_path.empty()) {
     try {
@@ -101,7 +107,8 @@ int run(const Flags& f) {
   std::vector<Answer> answers = prepare_answers(f, tokenizer, model);
   RunnerOptions options;
   options.threads = f.threads;
-  options.max_batch = std::max<std::int64_t>(1, std::min<std::int64_t>(32, static_cast<std::int64_t>(answers.size())));
+  options.max_batch = std::max<std::int64_t>(
+      1, std::min<std::int64_t>(32, static_cast<std::int64_t>(answers.size())));
   Session session(std::move(model.engine), options);
   RequestParams params;
   params.max_new_tokens = f.max_new;
@@ -166,10 +173,13 @@ int run(const Flags& f) {
     for (const Answer& a : answers) fmt::print("{}{}\n\n", a.prompt, a.text);
   }
   if (f.stats) {
-    const double total = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    fmt::print(stderr, "prompt {} tokens, {:.1f} tokens/s; decode {} tokens, {:.1f} tokens/s; {:.2f} s in all\n",
-               n_prompt, prefill_s > 0 ? static_cast<double>(n_prompt) / prefill_s : 0, n_new,
-               decode_s > 0 ? static_cast<double>(n_new) / decode_s : 0, total);
+    const double total =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    fmt::print(
+        stderr,
+        "prompt {} tokens, {:.1f} tokens/s; decode {} tokens, {:.1f} tokens/s; {:.2f} s in all\n",
+        n_prompt, prefill_s > 0 ? static_cast<double>(n_prompt) / prefill_s : 0, n_new,
+        decode_s > 0 ? static_cast<double>(n_new) / decode_s : 0, total);
   }
   return 0;
 }
@@ -179,16 +189,26 @@ int run(const Flags& f) {
 void add_run(CLI::App& app, int* exit_code) {
   auto flags = std::make_shared<Flags>();
   CLI::App* c = app.add_subcommand("run", "Text in, text out");
-  c->add_option("model", flags->model, "A folder that optimize made, or a captured model")->required();
-  c->add_option("-p,--prompt", flags->prompts, "A prompt; may be given several times")->allow_extra_args(false);
-  c->add_option("--ids", flags->ids, "Token ids instead of a prompt: 1,450,2")->allow_extra_args(false);
-  c->add_option("-n,--max-new-tokens", flags->max_new, "Length of an answer")->check(CLI::PositiveNumber)->capture_default_str();
-  c->add_option("--temperature", flags->temperature, "0: greedy")->check(CLI::NonNegativeNumber)->capture_default_str();
-  c->add_option("--top-k", flags->top_k, "Only the k most likely tokens; 0: all")->check(CLI::NonNegativeNumber);
-  c->add_option("--top-p", flags->top_p, "Only the most likely tokens that together have this probability")
+  c->add_option("model", flags->model, "A folder that optimize made, or a captured model")
+      ->required();
+  c->add_option("-p,--prompt", flags->prompts, "A prompt; may be given several times")
+      ->allow_extra_args(false);
+  c->add_option("--ids", flags->ids, "Token ids instead of a prompt: 1,450,2")
+      ->allow_extra_args(false);
+  c->add_option("-n,--max-new-tokens", flags->max_new, "Length of an answer")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  c->add_option("--temperature", flags->temperature, "0: greedy")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  c->add_option("--top-k", flags->top_k, "Only the k most likely tokens; 0: all")
+      ->check(CLI::NonNegativeNumber);
+  c->add_option("--top-p", flags->top_p,
+                "Only the most likely tokens that together have this probability")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  c->add_option("--seed", flags->seed, "Of the sampling; prompt i uses seed + i")->capture_default_str();
+  c->add_option("--seed", flags->seed, "Of the sampling; prompt i uses seed + i")
+      ->capture_default_str();
   c->add_option("--threads", flags->threads, "0: one per core")->check(CLI::Range(0, 1024));
   c->add_flag("--ignore-eos", flags->ignore_eos, "Go on after an end token");
   c->add_flag("--stats", flags->stats, "Speed, on stderr");

@@ -19,7 +19,8 @@ Graph extract(const Graph& graph, std::span<Value* const> outputs,
     found.push_back(v->node);
     todo.insert(todo.end(), v->node->inputs.begin(), v->node->inputs.end());
   }
-  std::sort(found.begin(), found.end(), [](const Node* a, const Node* b) { return a->order < b->order; });
+  std::sort(found.begin(), found.end(),
+            [](const Node* a, const Node* b) { return a->order < b->order; });
   Graph out;
   out.name = graph.name;
   out.ranges = graph.ranges;

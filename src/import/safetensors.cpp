@@ -141,7 +141,8 @@ std::filesystem::path main_file_in(const std::filesystem::path& folder) {
 
 // A tensor that the model knows by several names is written once; the metadata of a capture has the
 // other names: {"lm_head.weight": "embed_tokens.weight"}.
-void add_aliases(const json::Value& header, std::string_view file, std::vector<SafeTensor>* entries) {
+void add_aliases(const json::Value& header, std::string_view file,
+                 std::vector<SafeTensor>* entries) {
   const auto metadata = header.find("__metadata__");
   if (!metadata || !metadata->is_object()) return;
   const auto text = metadata->find("tokamak.aliases");
@@ -153,8 +154,8 @@ void add_aliases(const json::Value& header, std::string_view file, std::vector<S
   for (const json::Member& member : aliases.root().members()) {
     const auto target = by_name.find(member.value.string());
     if (target == by_name.end())
-      throw UserError("TK0121", cat("'", member.name, "' is another name for '", member.value.string(),
-                                    "', which is not in the file"))
+      throw UserError("TK0121", cat("'", member.name, "' is another name for '",
+                                    member.value.string(), "', which is not in the file"))
           .at(file);
     added.push_back((*entries)[target->second]);
     added.back().name = member.name;

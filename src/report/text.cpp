@@ -11,11 +11,20 @@ std::string escaped(std::string_view text) {
   std::string out;
   for (char c : text) {
     switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += c;
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += c;
     }
   }
   return out;
@@ -28,7 +37,8 @@ std::string ms(double value) {
 
 std::string times(double ratio) {
   if (ratio <= 0) return "–";
-  return ratio <= 1 ? fmt::format("{:.2f}x faster", 1 / ratio) : fmt::format("{:.2f}x slower", ratio);
+  return ratio <= 1 ? fmt::format("{:.2f}x faster", 1 / ratio)
+                    : fmt::format("{:.2f}x slower", ratio);
 }
 
 namespace {
@@ -49,11 +59,13 @@ std::string bytes(double value) { return scaled(value, 1024, {"B", "KiB", "MiB",
 
 std::string error_text(const NumericCheck& c) {
   if (!c.done) return c.detail.empty() ? "not done" : c.detail;
-  return fmt::format("{}: {:.1e} of the largest value", c.passed ? "equal" : "differs", c.error.relative());
+  return fmt::format("{}: {:.1e} of the largest value", c.passed ? "equal" : "differs",
+                     c.error.relative());
 }
 
 std::string attention_text(const CacheLayer& l) {
-  std::string s = fmt::format("{}, {} query and {} key heads of {}, {}", l.kind, l.query_heads, l.kv_heads, l.head_dim, l.mask.kind);
+  std::string s = fmt::format("{}, {} query and {} key heads of {}, {}", l.kind, l.query_heads,
+                              l.kv_heads, l.head_dim, l.mask.kind);
   if (l.mask.window > 0) s += fmt::format(" of {}", l.mask.window);
   if (l.sinks) s += ", sinks";
   if (l.softcap > 0) s += fmt::format(", soft-cap {}", l.softcap);
@@ -70,7 +82,8 @@ std::vector<LayerKind> layer_kinds(const CacheSpec& cache) {
   std::vector<LayerKind> kinds;
   for (const CacheLayer& l : cache.layers) {
     const std::string text = attention_text(l);
-    auto it = std::find_if(kinds.begin(), kinds.end(), [&](const LayerKind& k) { return attention_text(k.layer) == text; });
+    auto it = std::find_if(kinds.begin(), kinds.end(),
+                           [&](const LayerKind& k) { return attention_text(k.layer) == text; });
     if (it == kinds.end()) {
       kinds.push_back({l, 1});
     } else {
@@ -106,12 +119,16 @@ std::string verdict_sentence(const Ledger& l) {
   if (!l.optimized.done) return "Analysis only: nothing was run.";
   std::string s = fmt::format("{} changes were kept and {} rolled back.", kept, back);
   if (l.total_decode.measured)
-    s += fmt::format(" A decode step takes {} instead of {} ({} than the unfused cached plan; measured, median of {}).",
-                     ms(l.total_decode.after.median_ms), ms(l.total_decode.before.median_ms), times(l.total_decode.ratio),
-                     l.total_decode.after.rounds);
+    s += fmt::format(
+        " A decode step takes {} instead of {} ({} than the unfused cached plan; measured, median "
+        "of {}).",
+        ms(l.total_decode.after.median_ms), ms(l.total_decode.before.median_ms),
+        times(l.total_decode.ratio), l.total_decode.after.rounds);
   if (l.captured_decode.measured)
-    s += fmt::format(" The next token comes {} than from the captured graph run as it is.", times(l.captured_decode.ratio));
-  s += l.optimized.passed ? " The logits are those of the model within the tolerance." : " THE LOGITS DIFFER.";
+    s += fmt::format(" The next token comes {} than from the captured graph run as it is.",
+                     times(l.captured_decode.ratio));
+  s += l.optimized.passed ? " The logits are those of the model within the tolerance."
+                          : " THE LOGITS DIFFER.";
   return s;
 }
 

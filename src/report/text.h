@@ -11,12 +11,13 @@ namespace tk::report {
 
 std::string escaped(std::string_view text);  // for HTML
 std::string ms(double value);                // "0.123 ms"
-std::string times(double ratio);             // "2.3x faster", "1.1x slower"; ratio is after / before
-std::string count(double value);             // "134.5 M"
-std::string bytes(double value);             // "1.5 GiB"
+std::string times(double ratio);  // "2.3x faster", "1.1x slower"; ratio is after / before
+std::string count(double value);  // "134.5 M"
+std::string bytes(double value);  // "1.5 GiB"
 std::string error_text(const NumericCheck& check);  // "1.2e-06 of the largest, allowed 2e-04"
 std::string attention_text(const CacheLayer& layer);
-std::string decision_text(const LedgerRow& row);  // "kept", "rolled back", "not adaptable", "no site"
+std::string decision_text(
+    const LedgerRow& row);  // "kept", "rolled back", "not adaptable", "no site"
 
 // Layers that are alike, with their number.
 struct LayerKind {

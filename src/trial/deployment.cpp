@@ -16,7 +16,8 @@ constexpr std::int64_t format_version = 1;
 nlohmann::ordered_json json_of(const CacheSpec& cache) {
   nlohmann::ordered_json entries = nlohmann::json::array();
   for (const CacheEntry& e : cache.entries)
-    entries.push_back({{"name", e.name}, {"heads", e.heads}, {"dim", e.dim}, {"dtype", name_of(e.dtype)}});
+    entries.push_back(
+        {{"name", e.name}, {"heads", e.heads}, {"dim", e.dim}, {"dtype", name_of(e.dtype)}});
   nlohmann::ordered_json layers = nlohmann::json::array();
   for (const CacheLayer& l : cache.layers)
     layers.push_back({{"module", l.module},
@@ -37,7 +38,8 @@ CacheSpec cache_of(const json::Value& v) {
   CacheSpec cache;
   cache.block_size = v["block_size"].integer();
   for (const json::Value e : v["entries"].elements()) {
-    CacheEntry entry{std::string(e["name"].string()), e["heads"].integer(), e["dim"].integer(), DType::f32};
+    CacheEntry entry{std::string(e["name"].string()), e["heads"].integer(), e["dim"].integer(),
+                     DType::f32};
     if (!parse_dtype(e["dtype"].string(), &entry.dtype)) throw e["dtype"].error("is no dtype");
     cache.entries.push_back(std::move(entry));
   }
@@ -52,7 +54,8 @@ CacheSpec cache_of(const json::Value& v) {
     layer.v_dim = l["v_dim"].integer();
     layer.sinks = l["sinks"].boolean();
     layer.softcap = l["softcap"].number();
-    for (std::int64_t i : json::integers(l["entries"])) layer.entries.push_back(static_cast<int>(i));
+    for (std::int64_t i : json::integers(l["entries"]))
+      layer.entries.push_back(static_cast<int>(i));
     cache.layers.push_back(std::move(layer));
   }
   return cache;
@@ -70,7 +73,9 @@ void copy_beside(const fs::path& from, const fs::path& to) {
 void save_deployment(const fs::path& folder, const Deployment& d, const CapturedModel& source) {
   std::error_code error;
   fs::create_directories(folder, error);
-  if (error) throw UserError("TK0103", cat("cannot make the folder ", folder.string(), ": ", error.message()));
+  if (error)
+    throw UserError("TK0103",
+                    cat("cannot make the folder ", folder.string(), ": ", error.message()));
   std::vector<std::pair<std::string, TensorView>> tensors;
   for (const auto& [name, tensor] : d.engine.weights) tensors.emplace_back(name, tensor);
   // The marker goes first and comes back last: a folder with it is whole.
@@ -100,7 +105,8 @@ bool is_deployment(const fs::path& folder) { return fs::exists(folder / "tokamak
 Deployment load_deployment(const fs::path& folder) {
   const fs::path marker = folder / "tokamak.json";
   if (!fs::exists(marker))
-    throw UserError("TK0820", cat(folder.string(), " is no optimised model: it has no tokamak.json"))
+    throw UserError("TK0820",
+                    cat(folder.string(), " is no optimised model: it has no tokamak.json"))
         .help("make one with: tokamak optimize MODEL -o OUT");
   const json::Document document = json::parse(read_file(marker), marker.string());
   const json::Value root = document.root();

@@ -10,7 +10,8 @@ namespace {
 
 class Reader {
  public:
-  explicit Reader(const std::filesystem::path& path) : path_(path), file_(SafeTensors::open(path)) {}
+  explicit Reader(const std::filesystem::path& path)
+      : path_(path), file_(SafeTensors::open(path)) {}
 
   Golden run() {
     std::set<std::string> names;
@@ -48,11 +49,13 @@ class Reader {
     const std::int64_t batch = c.input_ids.shape[0];
     const std::int64_t vocab = c.logits.shape[2];
     if (c.logits.shape[0] != batch || c.logits.shape[1] != c.input_ids.shape[1])
-      wrong(cat("'", name, ".logits' has shape ", c.logits.shape.str(), " for input_ids ", c.input_ids.shape.str()));
+      wrong(cat("'", name, ".logits' has shape ", c.logits.shape.str(), " for input_ids ",
+                c.input_ids.shape.str()));
     c.decode_ids = get(name + ".decode_ids", DType::i64, false, {});
     if (c.decode_ids.rank() != 2 || c.decode_ids.shape[0] != batch)
       wrong(cat("'", name, ".decode_ids' has shape ", c.decode_ids.shape.str()));
-    c.decode_logits = get(name + ".decode_logits", DType::f32, true, {batch, c.decode_ids.shape[1], vocab});
+    c.decode_logits =
+        get(name + ".decode_logits", DType::f32, true, {batch, c.decode_ids.shape[1], vocab});
     if (file_.find(name + ".logits_fp32") != nullptr)
       c.logits_fp32 = get(name + ".logits_fp32", DType::f32, false, c.logits.shape);
     return c;

@@ -11,11 +11,11 @@
 namespace tk {
 
 struct GoldenCase {
-  std::string name;      // "p0"
-  Tensor input_ids;      // i64 [B, S]
-  Tensor logits;         // [B, S, V], in the model's dtype
-  Tensor decode_ids;     // i64 [B, N]: greedy tokens; decode_ids[0] follows the prompt
-  Tensor decode_logits;  // [B, N, V]: row i is what decode_ids[i] was chosen from
+  std::string name;                   // "p0"
+  Tensor input_ids;                   // i64 [B, S]
+  Tensor logits;                      // [B, S, V], in the model's dtype
+  Tensor decode_ids;                  // i64 [B, N]: greedy tokens; decode_ids[0] follows the prompt
+  Tensor decode_logits;               // [B, N, V]: row i is what decode_ids[i] was chosen from
   std::optional<Tensor> logits_fp32;  // of a 16-bit model: [B, S, V] computed in f32
 };
 

@@ -8,14 +8,14 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json json_of(const Timing& t) {
-  return {{"median_ms", t.median_ms}, {"min_ms", t.min_ms}, {"max_ms", t.max_ms}, {"rounds", t.rounds}};
+  return {
+      {"median_ms", t.median_ms}, {"min_ms", t.min_ms}, {"max_ms", t.max_ms}, {"rounds", t.rounds}};
 }
 
 Json json_of(const Comparison& c) {
   if (!c.measured) return nullptr;
-  return {{"metric", c.metric},      {"kind", "measured"},
-          {"before", json_of(c.before)}, {"after", json_of(c.after)},
-          {"ratio", c.ratio},        {"ratio_low", c.ratio_low},
+  return {{"metric", c.metric},        {"kind", "measured"}, {"before", json_of(c.before)},
+          {"after", json_of(c.after)}, {"ratio", c.ratio},   {"ratio_low", c.ratio_low},
           {"ratio_high", c.ratio_high}};
 }
 
@@ -31,12 +31,16 @@ Json json_of(const ErrorStats& e) {
 
 Json json_of(const NumericCheck& c) {
   if (!c.done) return Json{{"done", false}, {"detail", c.detail}};
-  return {{"done", true},  {"passed", c.passed},   {"what", c.what},
-          {"error", json_of(c.error)}, {"allowed", c.allowed}, {"detail", c.detail}};
+  return {{"done", true},         {"passed", c.passed},
+          {"what", c.what},       {"error", json_of(c.error)},
+          {"allowed", c.allowed}, {"detail", c.detail}};
 }
 
 Json json_of(const Verdict& v) {
-  return {{"kind", name_of(v.kind)}, {"reason", v.reason}, {"constraint", v.constraint}, {"notes", v.notes}};
+  return {{"kind", name_of(v.kind)},
+          {"reason", v.reason},
+          {"constraint", v.constraint},
+          {"notes", v.notes}};
 }
 
 Json json_of(const LedgerRow& r) {
@@ -63,9 +67,12 @@ Json json_of(const LedgerRow& r) {
 
 std::string_view name_of(Decision decision) {
   switch (decision) {
-    case Decision::kept: return "kept";
-    case Decision::rolled_back: return "rolled back";
-    case Decision::not_tried: return "not tried";
+    case Decision::kept:
+      return "kept";
+    case Decision::rolled_back:
+      return "rolled back";
+    case Decision::not_tried:
+      return "not tried";
   }
   return "not tried";
 }
@@ -75,7 +82,8 @@ std::string to_json(const Ledger& l) {
   for (const LedgerRow& r : l.rows) rows.push_back(json_of(r));
   Json waterfall = Json::array();
   for (const Waypoint& w : l.waterfall)
-    waterfall.push_back({{"name", w.name}, {"decode_ms", w.decode_ms}, {"prefill_ms", w.prefill_ms}});
+    waterfall.push_back(
+        {{"name", w.name}, {"decode_ms", w.decode_ms}, {"prefill_ms", w.prefill_ms}});
   Json step = Json::array();
   for (const LaunchSpan& s : l.decode_step)
     step.push_back({{"name", s.name},
@@ -95,45 +103,46 @@ std::string to_json(const Ledger& l) {
                       {"head_dim", c.head_dim},
                       {"sinks", c.sinks},
                       {"softcap", c.softcap}});
-  const Json out{
-      {"schema", "tokamak-ledger-1"},
-      {"version", l.version},
-      {"target", l.target},
-      {"model",
-       {{"name", l.model.name},
-        {"type", l.model.type},
-        {"dtype", l.model.dtype},
-        {"parameters", l.model.parameters},
-        {"weight_bytes", l.model.weight_bytes},
-        {"vocab", l.model.vocab},
-        {"captured_nodes", l.model.captured_nodes},
-        {"cached_nodes", l.model.cached_nodes},
-        {"decode_nodes", l.model.decode_nodes},
-        {"prefill_nodes", l.model.prefill_nodes},
-        {"cache_bytes_per_token", l.cache.bytes_per_token()},
-        {"block_size", l.cache.block_size},
-        {"layers", layers}}},
-      {"machine",
-       {{"cpu", l.machine.cpu},
-        {"isa", l.machine.isa},
-        {"threads", l.machine.threads},
-        {"read_bandwidth_gb_s", l.machine.bandwidth / 1e9}}},
-      {"workload",
-       {{"prefill_tokens", l.prefill_tokens},
-        {"decode_context", l.decode_context},
-        {"decode_batch", l.decode_batch}}},
-      {"numerics",
-       {{"captured", json_of(l.captured)}, {"cached", json_of(l.cached)}, {"optimized", json_of(l.optimized)}}},
-      {"total",
-       {{"captured_decode", json_of(l.captured_decode)},
-        {"decode", json_of(l.total_decode)},
-        {"prefill", json_of(l.total_prefill)}}},
-      {"waterfall", waterfall},
-      {"rows", rows},
-      {"decode_step", step},
-      {"decode_bytes", l.decode_bytes},
-      {"decode_bandwidth_share", l.decode_bandwidth_share},
-      {"seconds", l.seconds}};
+  const Json out{{"schema", "tokamak-ledger-1"},
+                 {"version", l.version},
+                 {"target", l.target},
+                 {"model",
+                  {{"name", l.model.name},
+                   {"type", l.model.type},
+                   {"dtype", l.model.dtype},
+                   {"parameters", l.model.parameters},
+                   {"weight_bytes", l.model.weight_bytes},
+                   {"vocab", l.model.vocab},
+                   {"captured_nodes", l.model.captured_nodes},
+                   {"cached_nodes", l.model.cached_nodes},
+                   {"decode_nodes", l.model.decode_nodes},
+                   {"prefill_nodes", l.model.prefill_nodes},
+                   {"cache_bytes_per_token", l.cache.bytes_per_token()},
+                   {"block_size", l.cache.block_size},
+                   {"layers", layers}}},
+                 {"machine",
+                  {{"cpu", l.machine.cpu},
+                   {"isa", l.machine.isa},
+                   {"threads", l.machine.threads},
+                   {"read_bandwidth_gb_s", l.machine.bandwidth / 1e9}}},
+                 {"workload",
+                  {{"prefill_tokens", l.prefill_tokens},
+                   {"decode_context", l.decode_context},
+                   {"decode_batch", l.decode_batch}}},
+                 {"numerics",
+                  {{"captured", json_of(l.captured)},
+                   {"cached", json_of(l.cached)},
+                   {"optimized", json_of(l.optimized)}}},
+                 {"total",
+                  {{"captured_decode", json_of(l.captured_decode)},
+                   {"decode", json_of(l.total_decode)},
+                   {"prefill", json_of(l.total_prefill)}}},
+                 {"waterfall", waterfall},
+                 {"rows", rows},
+                 {"decode_step", step},
+                 {"decode_bytes", l.decode_bytes},
+                 {"decode_bandwidth_share", l.decode_bandwidth_share},
+                 {"seconds", l.seconds}};
   // A name that is not UTF-8 must not stop the report.
   return out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }

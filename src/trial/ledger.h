@@ -22,7 +22,7 @@ struct Timing {
 struct Comparison {
   std::string metric;  // "decode step, batch 1, 64 tokens in the cache"
   Timing before, after;
-  double ratio = 1;        // median over the rounds of after / before
+  double ratio = 1;                      // median over the rounds of after / before
   double ratio_low = 1, ratio_high = 1;  // 95 % interval of that median
   bool measured = false;
   bool faster() const { return measured && ratio_high < 1; }
@@ -53,7 +53,7 @@ struct LedgerRow {
   int sites = 0;
   Verdict verdict;
   Decision decision = Decision::not_tried;
-  std::string why;        // of the decision, one sentence
+  std::string why;  // of the decision, one sentence
   NumericCheck local, model;
   Comparison decode, prefill;
   std::int64_t nodes_before = 0, nodes_after = 0;
@@ -87,10 +87,11 @@ struct Ledger {
   std::int64_t prefill_tokens = 0, decode_context = 0, decode_batch = 1;  // of all timings
   CacheSpec cache;
   std::vector<LedgerRow> rows;
-  std::vector<Waypoint> waterfall;  // captured, cached, then each kept move
-  Comparison captured_decode;       // captured graph run as it is against the optimised one
+  std::vector<Waypoint> waterfall;         // captured, cached, then each kept move
+  Comparison captured_decode;              // captured graph run as it is against the optimised one
   Comparison total_decode, total_prefill;  // cached and unfused against optimised
-  NumericCheck captured, cached, optimized;  // against the golden file, or against the captured graph
+  NumericCheck captured, cached,
+      optimized;                        // against the golden file, or against the captured graph
   std::vector<LaunchSpan> decode_step;  // one step of the result, launch by launch
   double decode_bytes = 0, decode_bandwidth_share = 0;
   double seconds = 0;

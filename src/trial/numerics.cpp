@@ -36,7 +36,8 @@ void ErrorStats::merge(const ErrorStats& o) {
 }
 
 ErrorStats compare(const TensorView& got_any, const TensorView& reference_any) {
-  TK_CHECK(got_any.shape == reference_any.shape, got_any.shape.str(), " against ", reference_any.shape.str());
+  TK_CHECK(got_any.shape == reference_any.shape, got_any.shape.str(), " against ",
+           reference_any.shape.str());
   const Tensor got = to_dtype(got_any, DType::f32);
   const Tensor reference = to_dtype(reference_any, DType::f32);
   ErrorStats s;
@@ -62,7 +63,9 @@ ErrorStats compare(const TensorView& got_any, const TensorView& reference_any) {
   if (width > 0)
     for (std::int64_t r = 0; r < n / width; ++r) {
       ++s.rows;
-      const auto top = [&](const float* p) { return std::max_element(p + r * width, p + (r + 1) * width) - (p + r * width); };
+      const auto top = [&](const float* p) {
+        return std::max_element(p + r * width, p + (r + 1) * width) - (p + r * width);
+      };
       s.top1_equal += top(a) == top(b) ? 1 : 0;
     }
   return s;

@@ -21,16 +21,18 @@ Tolerance site_tolerance(DType dtype);
 constexpr double allowed_error_ratio = 1.5;
 
 struct ErrorStats {
-  std::int64_t compared = 0;  // elements
+  std::int64_t compared = 0;    // elements
   std::int64_t not_finite = 0;  // NaN or infinity on one side only
   double max_abs = 0, max_reference = 0;
   double sum_squares = 0;
-  std::int64_t worst = -1;  // element with max_abs
+  std::int64_t worst = -1;                // element with max_abs
   std::int64_t rows = 0, top1_equal = 0;  // rows: the last axis
 
   double relative() const { return max_reference > 0 ? max_abs / max_reference : max_abs; }
   double rms() const;
-  double top1_agreement() const { return rows > 0 ? static_cast<double>(top1_equal) / static_cast<double>(rows) : 1; }
+  double top1_agreement() const {
+    return rows > 0 ? static_cast<double>(top1_equal) / static_cast<double>(rows) : 1;
+  }
   void merge(const ErrorStats& other);
 };
 

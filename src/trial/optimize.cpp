@@ -77,7 +77,8 @@ std::vector<Group> grouped(std::vector<Site> sites) {
 Ledger::ModelFacts facts_of(const CapturedModel& model, const Prepared& prepared) {
   Ledger::ModelFacts f;
   f.name = std::filesystem::absolute(model.folder).lexically_normal().filename().string();
-  if (f.name.empty()) f.name = std::filesystem::absolute(model.folder).parent_path().filename().string();
+  if (f.name.empty())
+    f.name = std::filesystem::absolute(model.folder).parent_path().filename().string();
   f.type = model.config.model_type;
   f.dtype = name_of(model.graph.outputs().at(0)->type.dtype);
   for (const auto& w : prepared.cached.graph.weights()) {
@@ -130,7 +131,8 @@ class Pipeline {
 
   Optimized run() {
     if (!model_.has_weights)
-      throw UserError("TK0810", cat("the model in ", model_.folder.string(), " has no weights: nothing can be run or measured"))
+      throw UserError("TK0810", cat("the model in ", model_.folder.string(),
+                                    " has no weights: nothing can be run or measured"))
           .help("add --analysis-only for its structure, sites and verdicts");
     say("checking the weights");
     check_finite(model_.weights);
@@ -200,7 +202,8 @@ class Pipeline {
     throw UserError(code, cat(what, ": largest error ", a.all.max_abs, " (", a.all.relative(),
                               " of the largest logit)"))
         .note(cat("the rule: ", a.rule))
-        .note(a.greedy_equal ? "greedy tokens are equal" : cat("first difference: ", a.first_difference))
+        .note(a.greedy_equal ? "greedy tokens are equal"
+                             : cat("first difference: ", a.first_difference))
         .help("check that the golden file belongs to these weights");
   }
 
@@ -222,7 +225,9 @@ class Pipeline {
   }
 
   void baseline() {
-    team_ = std::make_shared<Team>(o_.threads > 0 ? o_.threads : static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
+    team_ = std::make_shared<Team>(
+        o_.threads > 0 ? o_.threads
+                       : static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
     prefill_ = prepared_.cached.graph.clone();
     decode_ = prepared_.cached.graph.clone();
     say("checking the cached model against the reference");
@@ -259,25 +264,30 @@ class Pipeline {
   // The captured graph run as it is over the whole sequence, against one decode step.
   Comparison captured_against(Runner& cached) {
     const std::int64_t n = decode_context_ + 1;
-    Engine engine(make_plan(model_.graph.clone(), model_.weights), {}, team_.get(), std::make_shared<EngineMemory>());
+    Engine engine(make_plan(model_.graph.clone(), model_.weights), {}, team_.get(),
+                  std::make_shared<EngineMemory>());
     std::vector<Tensor> inputs;
     const auto ids = bench_ids(n);
     for (const auto& v : model_.graph.inputs()) {
       Tensor t = Tensor::empty(DType::i64, {1, n});
       const bool position = v->name.find("position") != std::string::npos;
-      for (std::int64_t i = 0; i < n; ++i) t.as<std::int64_t>()[i] = position ? i : ids[static_cast<std::size_t>(i)];
+      for (std::int64_t i = 0; i < n; ++i)
+        t.as<std::int64_t>()[i] = position ? i : ids[static_cast<std::size_t>(i)];
       inputs.push_back(std::move(t));
     }
     DecodeLoop step(&cached, bench_ids(decode_context_));
     TimingOptions t = timing(1.0);
     t.min_rounds = 5;
-    return time_in_turn(cat("next token after ", decode_context_, " tokens: whole sequence again, against one cached step"),
-                        [&] { engine.run(inputs); }, [&] { step(); }, t);
+    return time_in_turn(
+        cat("next token after ", decode_context_,
+            " tokens: whole sequence again, against one cached step"),
+        [&] { engine.run(inputs); }, [&] { step(); }, t);
   }
 
   std::vector<std::int64_t> bench_ids(std::int64_t n) const {
     std::vector<std::int64_t> ids;
-    for (std::int64_t i = 0; i < n; ++i) ids.push_back((3 + i * 7919) % std::max<std::int64_t>(1, ledger_vocab()));
+    for (std::int64_t i = 0; i < n; ++i)
+      ids.push_back((3 + i * 7919) % std::max<std::int64_t>(1, ledger_vocab()));
     return ids;
   }
   std::int64_t ledger_vocab() const { return out_.ledger.model.vocab; }
@@ -285,7 +295,8 @@ class Pipeline {
   // A decode step that leaves the sequence as it was.
   class DecodeLoop {
    public:
-    DecodeLoop(Runner* r, std::vector<std::int64_t> context) : r_(r), context_(std::move(context)), seq_(r->open()) {
+    DecodeLoop(Runner* r, std::vector<std::int64_t> context)
+        : r_(r), context_(std::move(context)), seq_(r->open()) {
       const Piece piece{seq_, context_};
       r_->run(std::span(&piece, 1), Phase::prefill);
       next_ = context_.front();
@@ -329,13 +340,15 @@ class Pipeline {
   Comparison time_decode(Runner& a, Runner& b, double budget) {
     DecodeLoop x(&a, bench_ids(decode_context_));
     DecodeLoop y(&b, bench_ids(decode_context_));
-    return time_in_turn(cat("decode step, batch 1, ", decode_context_, " tokens in the cache"), [&] { x(); },
-                        [&] { y(); }, timing(budget));
+    return time_in_turn(
+        cat("decode step, batch 1, ", decode_context_, " tokens in the cache"), [&] { x(); },
+        [&] { y(); }, timing(budget));
   }
   Comparison time_prefill(Runner& a, Runner& b, double budget) {
     PrefillLoop x(&a, bench_ids(prefill_tokens_));
     PrefillLoop y(&b, bench_ids(prefill_tokens_));
-    return time_in_turn(cat("prefill of ", prefill_tokens_, " tokens"), [&] { x(); }, [&] { y(); }, timing(budget));
+    return time_in_turn(
+        cat("prefill of ", prefill_tokens_, " tokens"), [&] { x(); }, [&] { y(); }, timing(budget));
   }
 
   void add(LedgerRow row) {
@@ -398,8 +411,8 @@ class Pipeline {
   Decision trial(const Move& move, Phase phase, const Group& group) {
     const auto start = Clock::now();
     LedgerRow row = row_of(move, phase, group);
-    say(cat("trial ", ledger().rows.size() + 1, ": ", move.name, ", ", row.phase, ", ", row.sites, " site",
-            row.sites == 1 ? "" : "s"));
+    say(cat("trial ", ledger().rows.size() + 1, ": ", move.name, ", ", row.phase, ", ", row.sites,
+            " site", row.sites == 1 ? "" : "s"));
     Graph& now = graph(phase);
     Graph candidate = now.clone();
     row.nodes_before = static_cast<std::int64_t>(now.n_nodes());
@@ -441,8 +454,11 @@ class Pipeline {
     for (const Site* site : chosen) {
       const SiteGraph cut = cut_out(now, *site);
       const std::vector<std::int64_t>& ids = reference_.sequences.front().ids;
-      const std::vector<std::int64_t> some(ids.begin(), ids.begin() + std::min<std::ptrdiff_t>(5, static_cast<std::ptrdiff_t>(ids.size())));
-      const NumericCheck c = check_site(move, cut, record(now, cut.boundary, model_.weights, some), model_.weights);
+      const std::vector<std::int64_t> some(
+          ids.begin(),
+          ids.begin() + std::min<std::ptrdiff_t>(5, static_cast<std::ptrdiff_t>(ids.size())));
+      const NumericCheck c =
+          check_site(move, cut, record(now, cut.boundary, model_.weights, some), model_.weights);
       if (!c.done) {
         sum.detail = c.detail;
         continue;
@@ -455,7 +471,8 @@ class Pipeline {
         sum.passed = false;
         sum.detail = c.detail;
         row->decision = Decision::rolled_back;
-        row->why = cat("wrong at ", site->module.empty() ? std::string("the site") : site->module, ": ", c.detail);
+        row->why = cat("wrong at ", site->module.empty() ? std::string("the site") : site->module,
+                       ": ", c.detail);
         return false;
       }
     }
@@ -467,8 +484,8 @@ class Pipeline {
     row->model = to_check(a);
     row->decision = Decision::rolled_back;
     if (!a.passed) {
-      row->why = cat("the model's logits are off by ", a.all.relative(), " of the largest (", a.rule, ")",
-                     a.greedy_equal ? "" : cat("; ", a.first_difference));
+      row->why = cat("the model's logits are off by ", a.all.relative(), " of the largest (",
+                     a.rule, ")", a.greedy_equal ? "" : cat("; ", a.first_difference));
       return;
     }
     const bool decode = phase == Phase::decode;
@@ -482,8 +499,8 @@ class Pipeline {
       row->why = cat("right, but slower: ", figure, " in ", c.metric);
     } else if (row->nodes_after < row->nodes_before && c.ratio <= 1.01) {
       row->decision = Decision::kept;
-      row->why = cat("no difference beyond noise (", figure, "), and ", row->nodes_before - row->nodes_after,
-                     " nodes fewer");
+      row->why = cat("no difference beyond noise (", figure, "), and ",
+                     row->nodes_before - row->nodes_after, " nodes fewer");
     } else {
       row->why = cat("right, but no gain beyond noise: ", figure, " in ", c.metric);
     }
@@ -491,7 +508,8 @@ class Pipeline {
 
   static std::string percent(double ratio) {
     char text[64];
-    std::snprintf(text, sizeof text, "%.1f %% %s", std::abs(1 - ratio) * 100, ratio <= 1 ? "less time" : "more time");
+    std::snprintf(text, sizeof text, "%.1f %% %s", std::abs(1 - ratio) * 100,
+                  ratio <= 1 ? "less time" : "more time");
     return text;
   }
 
@@ -580,7 +598,8 @@ Prepared prepare(const CapturedModel& model, std::int64_t block_size) {
   return p;
 }
 
-std::vector<MoveSites> apply_all_moves(Graph* prefill, Graph* decode, const OptimizeOptions& options) {
+std::vector<MoveSites> apply_all_moves(Graph* prefill, Graph* decode,
+                                       const OptimizeOptions& options) {
   std::vector<MoveSites> all;
   for (const Move& move : all_moves())
     for (Phase phase : phases) {
@@ -598,7 +617,8 @@ std::vector<MoveSites> apply_all_moves(Graph* prefill, Graph* decode, const Opti
   return all;
 }
 
-Optimized optimize(const CapturedModel& model, const Golden* golden, const OptimizeOptions& options) {
+Optimized optimize(const CapturedModel& model, const Golden* golden,
+                   const OptimizeOptions& options) {
   return Pipeline(model, golden, options).run();
 }
 
@@ -616,7 +636,8 @@ Ledger analyse(const CapturedModel& model, const OptimizeOptions& options) {
   for (const MoveSites& found : apply_all_moves(&prefill, &decode, options)) {
     const Phase phase = found.phase == "decode" ? Phase::decode : Phase::prefill;
     if (found.sites.empty()) {
-      ledger.rows.push_back(empty_row(*found.move, phase, phase == Phase::decode ? decode : prefill));
+      ledger.rows.push_back(
+          empty_row(*found.move, phase, phase == Phase::decode ? decode : prefill));
       ledger.rows.back().id = static_cast<int>(ledger.rows.size());
     }
     for (const Group& g : grouped(found.sites)) {

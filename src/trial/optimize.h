@@ -19,10 +19,10 @@ namespace tk {
 struct OptimizeOptions {
   int threads = 0;  // 0: all cores
   std::int64_t block_size = 128;
-  double budget_s = 120;             // for trials; what is left over when it is spent is "not tried"
+  double budget_s = 120;  // for trials; what is left over when it is spent is "not tried"
   std::int64_t prefill_tokens = 128;  // of the prefill that is timed
   std::int64_t decode_context = 64;   // tokens in the cache when a decode step is timed
-  std::vector<std::string> moves;    // names to consider; empty: all
+  std::vector<std::string> moves;     // names to consider; empty: all
   std::vector<std::string> disabled;
   bool decode = true, prefill = true;  // phases to optimise
   // Called with a line about what is going on.
@@ -42,7 +42,8 @@ struct MoveSites {
   std::string phase;  // decode or prefill
   std::vector<Site> sites;
 };
-std::vector<MoveSites> apply_all_moves(Graph* prefill, Graph* decode, const OptimizeOptions& options);
+std::vector<MoveSites> apply_all_moves(Graph* prefill, Graph* decode,
+                                       const OptimizeOptions& options);
 
 struct Optimized {
   Deployment deployment;
@@ -51,7 +52,8 @@ struct Optimized {
 // `golden` may be null: then the captured graph is the reference. Throws TK0810 when the model has
 // no weights, TK0811 when the captured graph does not give the golden logits, TK0812 when the
 // cached graph does not.
-Optimized optimize(const CapturedModel& model, const Golden* golden, const OptimizeOptions& options);
+Optimized optimize(const CapturedModel& model, const Golden* golden,
+                   const OptimizeOptions& options);
 
 // What analysis gives without running anything: structure, sites and verdicts as a Ledger.
 Ledger analyse(const CapturedModel& model, const OptimizeOptions& options);

@@ -12,7 +12,8 @@ namespace {
 Tensor row_of(const TensorView& t, std::int64_t i) {
   Tensor r;
   static_cast<TensorView&>(r) = t;
-  r.data = static_cast<std::byte*>(t.data) + static_cast<std::size_t>(i * t.strides[0]) * size_of(t.dtype);
+  r.data = static_cast<std::byte*>(t.data) +
+           static_cast<std::size_t>(i * t.strides[0]) * size_of(t.dtype);
   r.shape.erase(0);
   r.strides.erase(0);
   return r;
@@ -21,7 +22,8 @@ Tensor row_of(const TensorView& t, std::int64_t i) {
 // Rows `count` of t from `first` on, as a view.
 TensorView rows_of(const TensorView& t, std::int64_t first, std::int64_t count) {
   TensorView r = t;
-  r.data = static_cast<std::byte*>(t.data) + static_cast<std::size_t>(first * t.strides[0]) * size_of(t.dtype);
+  r.data = static_cast<std::byte*>(t.data) +
+           static_cast<std::size_t>(first * t.strides[0]) * size_of(t.dtype);
   r.shape[0] = count;
   return r;
 }
@@ -35,17 +37,20 @@ Tensor concatenate(const TensorView& a, const TensorView& b) {
 
 std::vector<std::int64_t> ids_of(const TensorView& t) {
   std::vector<std::int64_t> ids;
-  for (std::int64_t i = 0; i < t.numel(); ++i) ids.push_back(static_cast<std::int64_t>(element(t, i)));
+  for (std::int64_t i = 0; i < t.numel(); ++i)
+    ids.push_back(static_cast<std::int64_t>(element(t, i)));
   return ids;
 }
 
-Tensor run_captured(const Graph& graph, const Weights& weights, const std::vector<std::int64_t>& ids) {
+Tensor run_captured(const Graph& graph, const Weights& weights,
+                    const std::vector<std::int64_t>& ids) {
   const auto n = static_cast<std::int64_t>(ids.size());
   std::vector<Tensor> inputs;
   for (const auto& v : graph.inputs()) {
     Tensor t = Tensor::empty(DType::i64, {1, n});
     const bool position = v->name.find("position") != std::string::npos;
-    for (std::int64_t i = 0; i < n; ++i) t.as<std::int64_t>()[i] = position ? i : ids[static_cast<std::size_t>(i)];
+    for (std::int64_t i = 0; i < n; ++i)
+      t.as<std::int64_t>()[i] = position ? i : ids[static_cast<std::size_t>(i)];
     inputs.push_back(std::move(t));
   }
   Tensor logits = interpret(graph, inputs, weights).at(0);
@@ -96,7 +101,8 @@ class Tally {
       const std::int64_t theirs = argmax(row_of(seq.logits, first + i));
       if (mine == theirs || within_rounding(seq, first + i, mine, theirs)) continue;
       if (out_.greedy_equal)
-        out_.first_difference = cat(seq.name, ", position ", first + i, ": token ", mine, " instead of ", theirs);
+        out_.first_difference =
+            cat(seq.name, ", position ", first + i, ": token ", mine, " instead of ", theirs);
       out_.greedy_equal = false;
     }
   }
@@ -105,16 +111,18 @@ class Tally {
     if (!is_half(reference_.dtype)) {
       const Tolerance t = logits_tolerance(reference_.dtype);
       out_.allowed = t.relative;
-      out_.rule = cat("largest error at most ", t.relative, " of the largest logit, greedy tokens equal");
+      out_.rule =
+          cat("largest error at most ", t.relative, " of the largest logit, greedy tokens equal");
       out_.passed = out_.all.relative() <= t.relative && out_.greedy_equal;
     } else if (reference_.own_error && out_.against_f32) {
       out_.allowed = allowed_error_ratio;
       out_.rule = cat("error against f32 at most ", allowed_error_ratio, " times the model's own ",
                       name_of(reference_.dtype), " error");
       const ErrorStats& own = *reference_.own_error;
-      out_.passed = out_.against_f32->max_abs <= allowed_error_ratio * std::max(own.max_abs, 1e-6) &&
-                    out_.against_f32->rms() <= allowed_error_ratio * std::max(own.rms(), 1e-7) &&
-                    out_.greedy_equal;
+      out_.passed =
+          out_.against_f32->max_abs <= allowed_error_ratio * std::max(own.max_abs, 1e-6) &&
+          out_.against_f32->rms() <= allowed_error_ratio * std::max(own.rms(), 1e-7) &&
+          out_.greedy_equal;
     } else {
       const Tolerance t = logits_tolerance(reference_.dtype);
       out_.allowed = t.relative;
@@ -150,8 +158,10 @@ Graph in_f32(const Graph& graph) {
   out.name = graph.name;
   out.ranges = graph.ranges;
   std::unordered_map<const Value*, Value*> to;
-  for (const auto& v : graph.inputs()) to[v.get()] = out.add_input(v->name, {wide(v->type.dtype), v->type.shape});
-  for (const auto& v : graph.weights()) to[v.get()] = out.add_weight(v->name, {wide(v->type.dtype), v->type.shape});
+  for (const auto& v : graph.inputs())
+    to[v.get()] = out.add_input(v->name, {wide(v->type.dtype), v->type.shape});
+  for (const auto& v : graph.weights())
+    to[v.get()] = out.add_weight(v->name, {wide(v->type.dtype), v->type.shape});
   for (Node* n : nodes(graph)) {
     std::vector<Value*> inputs;
     for (Value* v : n->inputs) inputs.push_back(v == nullptr ? nullptr : to.at(v));
@@ -161,7 +171,8 @@ Graph in_f32(const Graph& graph) {
       attrs.set(key, d != nullptr ? Attr(wide(*d)) : value);
     }
     Node* copy = out.insert(nullptr, *n->op, std::move(inputs), std::move(attrs), nullptr);
-    for (std::size_t i = 0; i < n->outputs.size(); ++i) to[n->outputs[i].get()] = copy->out(static_cast<int>(i));
+    for (std::size_t i = 0; i < n->outputs.size(); ++i)
+      to[n->outputs[i].get()] = copy->out(static_cast<int>(i));
   }
   for (Value* v : graph.outputs()) out.add_output(to.at(v));
   return out;
@@ -195,7 +206,8 @@ Reference reference_of_golden(const Golden& golden, const CapturedModel& model) 
       // The last token is chosen, never fed.
       if (next.size() > 1) s.ids.insert(s.ids.end(), next.begin(), next.end() - 1);
       const Tensor decode = row_of(c.decode_logits, b);
-      s.logits = concatenate(row_of(c.logits, b), rows_of(decode, 1, std::max<std::int64_t>(decode.shape[0] - 1, 0)));
+      s.logits = concatenate(row_of(c.logits, b),
+                             rows_of(decode, 1, std::max<std::int64_t>(decode.shape[0] - 1, 0)));
       r.sequences.push_back(std::move(s));
     }
   }
@@ -219,7 +231,8 @@ Reference reference_of_captured(const CapturedModel& model, std::int64_t max_len
     ReferenceSequence s;
     s.name = cat("ids", r.sequences.size());
     for (std::int64_t i = 0; i < n; ++i)
-      s.ids.push_back((17 + i * 7919 + static_cast<std::int64_t>(r.sequences.size()) * 104729) % vocab);
+      s.ids.push_back((17 + i * 7919 + static_cast<std::int64_t>(r.sequences.size()) * 104729) %
+                      vocab);
     s.n_prompt = std::min(l.prompt, n);
     s.logits = run_captured(model.graph, model.weights, s.ids);
     r.sequences.push_back(std::move(s));
@@ -229,7 +242,8 @@ Reference reference_of_captured(const CapturedModel& model, std::int64_t max_len
   return r;
 }
 
-Agreement check_captured(const Graph& captured, const Weights& weights, const Reference& reference) {
+Agreement check_captured(const Graph& captured, const Weights& weights,
+                         const Reference& reference) {
   Tally tally(reference);
   for (std::size_t i = 0; i < reference.sequences.size(); ++i) {
     const ReferenceSequence& s = reference.sequences[i];
@@ -254,13 +268,15 @@ struct Open {
 
 // Sequences `group` of the reference together: prompts of mixed lengths in one prefill, then one
 // token each while they last.
-void run_group(Runner* runner, const Reference& reference, const std::vector<std::size_t>& group, Tally* tally) {
+void run_group(Runner* runner, const Reference& reference, const std::vector<std::size_t>& group,
+               Tally* tally) {
   Open open{runner, {}};
   std::vector<Piece> pieces;
   for (std::size_t i : group) {
     open.ids.push_back(runner->open());
     const ReferenceSequence& s = reference.sequences[i];
-    pieces.push_back({open.ids.back(), std::span(s.ids).first(static_cast<std::size_t>(s.n_prompt))});
+    pieces.push_back(
+        {open.ids.back(), std::span(s.ids).first(static_cast<std::size_t>(s.n_prompt))});
   }
   {
     const Logits& logits = runner->run(pieces, Phase::prefill, LogitRows::all);

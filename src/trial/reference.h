@@ -18,7 +18,7 @@ struct ReferenceSequence {
   std::string name;  // "p0[1]"
   std::vector<std::int64_t> ids;
   std::int64_t n_prompt = 0;
-  Tensor logits;                   // [ids, V]
+  Tensor logits;                     // [ids, V]
   std::optional<Tensor> logits_f32;  // the same in f32, of a 16-bit model; perhaps fewer rows
 };
 

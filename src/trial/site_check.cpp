@@ -37,7 +37,8 @@ SiteGraph cut_out(const Graph& graph, const Site& site) {
     for (Value* v : n->inputs) inputs.push_back(take(v));
     Node* copy = cut.graph.insert(nullptr, *n->op, std::move(inputs), n->attrs,
                                   n->loc != nullptr ? cut.graph.loc(*n->loc) : nullptr);
-    for (std::size_t i = 0; i < n->outputs.size(); ++i) to[n->outputs[i].get()] = copy->out(static_cast<int>(i));
+    for (std::size_t i = 0; i < n->outputs.size(); ++i)
+      to[n->outputs[i].get()] = copy->out(static_cast<int>(i));
   }
   for (std::int64_t p : positions) {
     const Node* n = order[static_cast<std::size_t>(p)];
@@ -83,8 +84,8 @@ NumericCheck check_site(const Move& move, const SiteGraph& cut, const std::vecto
       check.passed = false;
       check.detail = e.not_finite > 0
                          ? cat(e.not_finite, " elements are NaN or infinite on one side only")
-                         : cat("error ", e.relative(), " of the largest value, at most ", t.relative,
-                               " (", t.why, "); worst at element ", e.worst);
+                         : cat("error ", e.relative(), " of the largest value, at most ",
+                               t.relative, " (", t.why, "); worst at element ", e.worst);
     }
     check.error.merge(e);
   }

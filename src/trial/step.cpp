@@ -25,7 +25,8 @@ std::vector<Tensor> step_inputs(const Graph& graph, const std::vector<std::int64
         std::int64_t x = i;  // position_ids, logit_rows
         if (v->name == "input_ids") x = ids[static_cast<std::size_t>(i)];
         if (v->name == "slot_mapping") {
-          TK_CHECK(!graph.states().empty() && n <= graph.states()[0]->type.dim(1).value(), "one block");
+          TK_CHECK(!graph.states().empty() && n <= graph.states()[0]->type.dim(1).value(),
+                   "one block");
           x = graph.states()[0]->type.dim(1).value() + i;
         }
         t.as<std::int64_t>()[i] = x;
@@ -43,8 +44,8 @@ States step_states(const Graph& graph) {
   return states;
 }
 
-std::vector<Tensor> record(const Graph& graph, const std::vector<Value*>& values, const Weights& weights,
-                           const std::vector<std::int64_t>& ids) {
+std::vector<Tensor> record(const Graph& graph, const std::vector<Value*>& values,
+                           const Weights& weights, const std::vector<std::int64_t>& ids) {
   const Graph part = extract(graph, values);
   States states = step_states(part);
   return interpret(part, step_inputs(part, ids), weights, &states);

@@ -12,8 +12,8 @@
 
 namespace tk {
 
-// The inputs of a cached graph (in its order) for one sequence of `ids` from position 0, in block 1.
-// At most block_size ids.
+// The inputs of a cached graph (in its order) for one sequence of `ids` from position 0, in
+// block 1. At most block_size ids.
 std::vector<Tensor> step_inputs(const Graph& graph, const std::vector<std::int64_t>& ids);
 // Empty caches of two blocks for it.
 States step_states(const Graph& graph);

@@ -16,7 +16,8 @@ double seconds_of(const std::function<void()>& f, int times) {
   for (int i = 0; i < times; ++i) {
     const auto start = std::chrono::steady_clock::now();
     f();
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    best = std::min(
+        best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   return best;
 }

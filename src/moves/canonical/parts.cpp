@@ -81,6 +81,18 @@ Replacement split_to_slices(Builder& b, const Node& n) {
   return out;
 }
 
+// Side by side along a new axis of size 1 each.
+Replacement stack_to_cat(Builder& b, const Node& n) {
+  const int dim = axis(n, "dim", type(n).rank() + 1);
+  std::vector<Value*> inputs;
+  for (Value* v : n.inputs) {
+    SymDims shape = v->type.shape;
+    shape.insert(shape.begin() + dim, Sym(1));
+    inputs.push_back(reshape(b, v, shape));
+  }
+  return {b.op("aten.cat", inputs, {{"dim", Sym(dim)}})};
+}
+
 Replacement unbind_to_selects(Builder& b, const Node& n) {
   const int dim = axis(n, "dim", type(n).rank());
   Replacement out;

@@ -18,12 +18,14 @@ bool is_any(const Node* n, std::initializer_list<std::string_view> names) {
 // Casts and copies do not change which values are meant; roundings on the way are the model's own
 // and are repeated by the fused operator's output dtype.
 const Value* through_casts(const Value* v) {
-  while (is_any(v->node, {"aten.to", "aten._to_copy", "aten.dropout", "aten.contiguous", "aten.clone",
-                          "aten.alias", "aten.detach", "aten.type_as"}))
+  while (is_any(v->node, {"aten.to", "aten._to_copy", "aten.dropout", "aten.contiguous",
+                          "aten.clone", "aten.alias", "aten.detach", "aten.type_as"}))
     v = v->node->in(0);
   return v;
 }
-Value* through_casts(Value* v) { return const_cast<Value*>(through_casts(const_cast<const Value*>(v))); }
+Value* through_casts(Value* v) {
+  return const_cast<Value*>(through_casts(const_cast<const Value*>(v)));
+}
 
 bool swaps_last_two(const Node* n) {
   if (n == nullptr) return false;
@@ -39,8 +41,9 @@ bool swaps_last_two(const Node* n) {
   if (!n->is("aten.permute")) return false;
   const auto dims = n->args().ints("dims");
   for (int i = 0; i < rank; ++i) {
-    const std::int64_t d = dims[static_cast<std::size_t>(i)] < 0 ? dims[static_cast<std::size_t>(i)] + rank
-                                                                 : dims[static_cast<std::size_t>(i)];
+    const std::int64_t d = dims[static_cast<std::size_t>(i)] < 0
+                               ? dims[static_cast<std::size_t>(i)] + rank
+                               : dims[static_cast<std::size_t>(i)];
     const std::int64_t want = i < rank - 2 ? i : (i == rank - 2 ? rank - 1 : rank - 2);
     if (d != want) return false;
   }
@@ -48,7 +51,8 @@ bool swaps_last_two(const Node* n) {
 }
 
 bool is_reshape(const Node* n) {
-  return is_any(n, {"aten.reshape", "aten.view", "aten._unsafe_view", "aten.unsqueeze", "aten.flatten"});
+  return is_any(
+      n, {"aten.reshape", "aten.view", "aten._unsafe_view", "aten.unsqueeze", "aten.flatten"});
 }
 
 // [B, Hkv, S, D] repeated to [B, H, S, D] by expand and reshape, or by repeat_interleave: the
@@ -60,7 +64,8 @@ Value* without_repeated_heads(Value* v) {
   while (is_any(x->node, {"aten.contiguous", "aten.clone"})) x = x->node->in(0);
   if (x->node != nullptr && x->node->is("aten.repeat_interleave") && x->node->inputs.size() == 1) {
     const Args args = x->node->args();
-    if (args.has_attr("dim") && (args.i64("dim") == 1 || args.i64("dim") == -3)) return x->node->in(0);
+    if (args.has_attr("dim") && (args.i64("dim") == 1 || args.i64("dim") == -3))
+      return x->node->in(0);
     return v;
   }
   if (!is_reshape(x->node)) return v;
@@ -72,7 +77,8 @@ Value* without_repeated_heads(Value* v) {
   const SymDims& o = one->type.shape;
   if (e.size() != 5 || o.size() != 5 || !o[2].is(1)) return v;
   const bool rest_equal = e[0] == o[0] && e[1] == o[1] && e[3] == o[3] && e[4] == o[4];
-  if (!rest_equal || !(e[1] * e[2] == full.dim(1)) || !(e[3] == full.dim(2)) || !(e[4] == full.dim(3)))
+  if (!rest_equal || !(e[1] * e[2] == full.dim(1)) || !(e[3] == full.dim(2)) ||
+      !(e[4] == full.dim(3)))
     return v;
   if (is_reshape(one->node) && one->node->in(0)->type.rank() == 4 &&
       one->node->in(0)->type.shape == SymDims{o[0], o[1], o[3], o[4]})
@@ -91,11 +97,12 @@ Value* heads_of(Graph& graph, Node* before, Value* v) {
                                                 {{"shape", SymDims{o[0], o[1], o[3], o[4]}}});
 }
 
-Node* emit(Graph& graph, Node* at, Value* q, Value* k, Value* v, Value* mask, Value* sinks, double scale,
-           double softcap, bool causal) {
+Node* emit(Graph& graph, Node* at, Value* q, Value* k, Value* v, Value* mask, Value* sinks,
+           double scale, double softcap, bool causal) {
   Attrs attrs{{"scale", scale}, {"softcap", softcap}, {"causal", causal}};
   return Builder{graph, at, at->loc}.node(
-      "tk.attention", {q, heads_of(graph, at, k), heads_of(graph, at, v), mask, sinks}, std::move(attrs));
+      "tk.attention", {q, heads_of(graph, at, k), heads_of(graph, at, v), mask, sinks},
+      std::move(attrs));
 }
 
 bool rewrite_sdpa(Graph& graph, Node* n) {
@@ -106,7 +113,8 @@ bool rewrite_sdpa(Graph& graph, Node* n) {
   const double scale = args.has_attr("scale")
                            ? args.f64("scale")
                            : 1.0 / std::sqrt(static_cast<double>(q->type.dim(3).value()));
-  Node* a = emit(graph, n, q, n->in(1), n->in(2), n->in(3), nullptr, scale, 0, args.flag("is_causal"));
+  Node* a =
+      emit(graph, n, q, n->in(1), n->in(2), n->in(3), nullptr, scale, 0, args.flag("is_causal"));
   graph.replace_uses(n->out(), a->out());
   graph.erase(n);
   return true;
@@ -176,7 +184,8 @@ std::optional<Scores> read_scores(Value* x) {
   return s;
 }
 
-// Sinks: cat([scores, sinks expanded], -1) before the softmax and a slice of all but the last after.
+// Sinks: cat([scores, sinks expanded], -1) before the softmax and a slice of all but the last
+// after.
 struct Sinks {
   Value* scores;
   Value* values;  // [H]
@@ -189,7 +198,8 @@ std::optional<Sinks> read_sinks(Value* x) {
   if (dim != -1 && dim != 3) return std::nullopt;
   Value* sinks = through_casts(n->in(1));
   if (!sinks->type.dim(-1).is(1)) return std::nullopt;
-  while (is_any(sinks->node, {"aten.expand", "aten.reshape", "aten.view", "aten.unsqueeze"})) sinks = sinks->node->in(0);
+  while (is_any(sinks->node, {"aten.expand", "aten.reshape", "aten.view", "aten.unsqueeze"}))
+    sinks = sinks->node->in(0);
   sinks = through_casts(sinks);
   if (sinks->type.rank() != 1 || !(sinks->type.dim(0) == x->type.dim(1))) return std::nullopt;
   return Sinks{n->in(0), sinks};
@@ -213,9 +223,9 @@ bool rewrite_eager(Graph& graph, Node* n) {
     const Args args = p->node->args();
     const std::int64_t dim = args.i64("dim");
     const Attr* end = args.attr("end");
-    const bool all_but_last = (dim == 3 || dim == -1) && end != nullptr &&
-                              (std::get<Sym>(*end).is(-1) ||
-                               std::get<Sym>(*end) == p->node->in(0)->type.dim(3) - Sym(1));
+    const bool all_but_last =
+        (dim == 3 || dim == -1) && end != nullptr &&
+        (std::get<Sym>(*end).is(-1) || std::get<Sym>(*end) == p->node->in(0)->type.dim(3) - Sym(1));
     if (!all_but_last) return false;
     sliced = true;
     p = through_casts(p->node->in(0));

@@ -67,18 +67,22 @@ TokenSymbols find_symbols(const Graph& graph) {
 
 // What each attention site may see; the masks themselves are then cut off, since they do compare
 // tokens with tokens.
-std::vector<MaskFacts> take_masks(Graph* graph, const TokenSymbols& symbols, const Weights* weights) {
+std::vector<MaskFacts> take_masks(Graph* graph, const TokenSymbols& symbols,
+                                  const Weights* weights) {
   std::vector<MaskFacts> masks;
   std::map<std::pair<const Value*, bool>, MaskFacts> known;
   for (Node* n : nodes(*graph)) {
     if (!n->is("tk.attention")) continue;
     const auto key = std::make_pair(static_cast<const Value*>(n->in(3)), n->args().flag("causal"));
     auto it = known.find(key);
-    if (it == known.end()) it = known.emplace(key, classify_mask(*graph, *n, symbols, weights)).first;
+    if (it == known.end())
+      it = known.emplace(key, classify_mask(*graph, *n, symbols, weights)).first;
     if (it->second.kind == "full") {
-      UserError error("TK0404",
-                      "this attention sees tokens that come later; with a cache they are not there yet");
-      if (n->loc != nullptr) std::move(error).at(n->loc->file, n->loc->line).in_module(n->loc->module);
+      UserError error(
+          "TK0404",
+          "this attention sees tokens that come later; with a cache they are not there yet");
+      if (n->loc != nullptr)
+        std::move(error).at(n->loc->file, n->loc->line).in_module(n->loc->module);
       throw std::move(error).help("only causal attention can be served token by token");
     }
     masks.push_back(it->second);
@@ -121,8 +125,7 @@ class Flattener {
   void put(const Value* v, Value* flat_value) { map_[v] = flat_value; }
 
   void find_inputs() {
-    for (const auto& v : from_.inputs())
-      (is_position(*v) ? position_ids_ : input_ids_) = v.get();
+    for (const auto& v : from_.inputs()) (is_position(*v) ? position_ids_ : input_ids_) = v.get();
   }
 
   void declare() {
@@ -144,7 +147,8 @@ class Flattener {
   void put_input(const Value* v, Value* flat_value) {
     const FlatShape shape = flat(v);
     if (flat_value->type.shape == shape.shape) return put(v, flat_value);
-    put(v, Builder{graph(), nullptr, nullptr}.op("aten.reshape", {flat_value}, {{"shape", shape.shape}}));
+    put(v, Builder{graph(), nullptr, nullptr}.op("aten.reshape", {flat_value},
+                                                 {{"shape", shape.shape}}));
   }
 
   void visit(const Node& n) {
@@ -157,16 +161,24 @@ class Flattener {
                     [&](const auto& v) { return is_tagged(layout(v.get())); });
     if (!tagged) return same(n);
     switch (rule) {
-      case TokenRule::reshape: return reshape(n);
-      case TokenRule::permute: return permute(n);
-      case TokenRule::expand: return expand(n);
-      case TokenRule::create: return create(n);
-      case TokenRule::einsum: return einsum(n);
-      case TokenRule::index: return index(n);
+      case TokenRule::reshape:
+        return reshape(n);
+      case TokenRule::permute:
+        return permute(n);
+      case TokenRule::expand:
+        return expand(n);
+      case TokenRule::create:
+        return create(n);
+      case TokenRule::einsum:
+        return einsum(n);
+      case TokenRule::index:
+        return index(n);
       case TokenRule::elementwise:
       case TokenRule::matmul:
-      case TokenRule::cat: return broadcast_like(n);
-      default: return generic(n);
+      case TokenRule::cat:
+        return broadcast_like(n);
+      default:
+        return generic(n);
     }
   }
 
@@ -187,7 +199,8 @@ class Flattener {
     std::vector<Value*> inputs;
     for (const Value* v : n.inputs) inputs.push_back(at(v));
     Node* copy = builder(n).node(n.op->name, std::move(inputs), n.attrs);
-    for (std::size_t i = 0; i < n.outputs.size(); ++i) put(n.outputs[i].get(), copy->out(static_cast<int>(i)));
+    for (std::size_t i = 0; i < n.outputs.size(); ++i)
+      put(n.outputs[i].get(), copy->out(static_cast<int>(i)));
   }
 
   // Attributes with B and S replaced, and `dim` counted without the dropped axes.
@@ -213,7 +226,8 @@ class Flattener {
       if (axis >= rank || dropped[static_cast<std::size_t>(axis)])
         cannot_flatten(n, "it acts along the batch");
       std::int64_t before = 0;
-      for (std::int64_t i = 0; i < axis; ++i) before += dropped[static_cast<std::size_t>(i)] ? 1 : 0;
+      for (std::int64_t i = 0; i < axis; ++i)
+        before += dropped[static_cast<std::size_t>(i)] ? 1 : 0;
       return axis - before;
     };
     for (const char* key : {"dim", "dims"}) {
@@ -295,7 +309,8 @@ class Flattener {
       std::int64_t axis = n.args().i64("dim");
       if (axis < 0) axis += n.out()->type.rank();
       std::int64_t before = 0;
-      for (std::int64_t i = 0; i < axis; ++i) before += dropped[static_cast<std::size_t>(i)] ? 1 : 0;
+      for (std::int64_t i = 0; i < axis; ++i)
+        before += dropped[static_cast<std::size_t>(i)] ? 1 : 0;
       attrs.set("dim", Sym(axis - before));
     }
     if (concatenates || n.is("aten.matmul")) spread(n, dropped, &inputs);
@@ -312,10 +327,12 @@ class Flattener {
       SymDims want;
       for (std::size_t j = 0; j < result.dropped.size(); ++j) {
         if (result.dropped[j]) continue;
-        want.push_back(static_cast<std::int64_t>(j) == axis ? n.in(static_cast<int>(i))->type.shape[j]
-                                                            : result.shape[want.size()]);
+        want.push_back(static_cast<std::int64_t>(j) == axis
+                           ? n.in(static_cast<int>(i))->type.shape[j]
+                           : result.shape[want.size()]);
       }
-      if ((*inputs)[i]->type.shape != want && (*inputs)[i]->type.rank() == static_cast<int>(want.size()))
+      if ((*inputs)[i]->type.shape != want &&
+          (*inputs)[i]->type.rank() == static_cast<int>(want.size()))
         (*inputs)[i] = builder(n).op("aten.expand", {(*inputs)[i]}, {{"size", want}});
     }
   }
@@ -340,7 +357,8 @@ class Flattener {
       identity &= axis == static_cast<std::int64_t>(dims.size());
       dims.emplace_back(axis);
     }
-    put(n.out(), identity ? at(n.in(0)) : builder(n).op("aten.permute", {at(n.in(0))}, {{"dims", dims}}));
+    put(n.out(),
+        identity ? at(n.in(0)) : builder(n).op("aten.permute", {at(n.in(0))}, {{"dims", dims}}));
   }
 
   void expand(const Node& n) {
@@ -456,16 +474,15 @@ class Flattener {
   int add_entry(const std::string& what, std::int64_t heads, std::int64_t dim, DType dtype) {
     const std::string name = cat("layers.", out_.cache.layers.size(), ".", what);
     out_.cache.entries.push_back({name, heads, dim, dtype});
-    states_.push_back(graph().add_state(
-        name, {dtype, {Sym::symbol("NB"), out_.cache.block_size, heads, dim}}));
+    states_.push_back(
+        graph().add_state(name, {dtype, {Sym::symbol("NB"), out_.cache.block_size, heads, dim}}));
     return static_cast<int>(out_.cache.entries.size()) - 1;
   }
 
   // Writes this step's rows and returns the cache after it; once for shared keys and values.
   Value* written(int entry, Value* rows_value, const Node& n) {
     Value*& v = states_[static_cast<std::size_t>(entry)];
-    if (v->kind == ValueKind::state)
-      v = builder(n).op("tk.cache_write", {v, rows_value, slots_});
+    if (v->kind == ValueKind::state) v = builder(n).op("tk.cache_write", {v, rows_value, slots_});
     return v;
   }
 
@@ -497,8 +514,11 @@ class Flattener {
   }
 
   Value* keys_and_values(const Node& n, Value* q, Attrs attrs, CacheLayer* layer) {
-    layer->kind = layer->kv_heads == layer->query_heads ? "MHA" : layer->kv_heads == 1 ? "MQA" : "GQA";
-    const auto key = std::make_pair(static_cast<const Value*>(n.in(1)), static_cast<const Value*>(n.in(2)));
+    layer->kind = layer->kv_heads == layer->query_heads ? "MHA"
+                  : layer->kv_heads == 1                ? "MQA"
+                                                        : "GQA";
+    const auto key =
+        std::make_pair(static_cast<const Value*>(n.in(1)), static_cast<const Value*>(n.in(2)));
     auto shared = entries_.find(key);
     if (shared == entries_.end()) {
       const int k = add_entry("key", layer->kv_heads, layer->head_dim, n.in(1)->type.dtype);
@@ -510,16 +530,18 @@ class Flattener {
     const auto [k, v] = shared->second;
     layer->entries = {k, v};
     Value* sinks = n.in(4) == nullptr ? nullptr : at(n.in(4));
-    return builder(n).op("tk.paged_attention",
-                         {q, states_[static_cast<std::size_t>(k)], states_[static_cast<std::size_t>(v)],
-                          table_, query_lens_, kv_lens_, nullptr, nullptr, sinks},
-                         std::move(attrs));
+    return builder(n).op(
+        "tk.paged_attention",
+        {q, states_[static_cast<std::size_t>(k)], states_[static_cast<std::size_t>(v)], table_,
+         query_lens_, kv_lens_, nullptr, nullptr, sinks},
+        std::move(attrs));
   }
 
   Value* latent(const Node& n, const MlaSite& site, Value* q, Attrs attrs, CacheLayer* layer) {
     layer->kind = "MLA";
     layer->kv_heads = 1;
-    const auto key = std::make_pair(static_cast<const Value*>(site.latent), static_cast<const Value*>(site.rope));
+    const auto key = std::make_pair(static_cast<const Value*>(site.latent),
+                                    static_cast<const Value*>(site.rope));
     auto shared = entries_.find(key);
     if (shared == entries_.end()) {
       const int c = add_entry("latent", 1, site.rank, site.latent->type.dtype);
@@ -533,16 +555,17 @@ class Flattener {
     const std::int64_t dim = site.nope + site.rope_dim;
     const std::int64_t nope_at = site.rope_first ? site.rope_dim : 0;
     const auto part = [&](std::int64_t start, std::int64_t size) {
-      return builder(n).op("aten.slice", {q}, {{"dim", Sym(2)}, {"start", Sym(start)}, {"end", Sym(start + size)}});
+      return builder(n).op("aten.slice", {q},
+                           {{"dim", Sym(2)}, {"start", Sym(start)}, {"end", Sym(start + size)}});
     };
     TK_CHECK(q->type.dim(2).is(dim), "query of latent attention");
     Value* q_nope = part(nope_at, site.nope);
     Value* q_rope = part(site.rope_first ? 0 : site.nope, site.rope_dim);
-    return builder(n).op("tk.mla_paged_attention",
-                         {q_nope, q_rope, states_[static_cast<std::size_t>(c)],
-                          states_[static_cast<std::size_t>(r)], at(site.kv_b_weight), table_, query_lens_,
-                          kv_lens_},
-                         std::move(attrs));
+    return builder(n).op(
+        "tk.mla_paged_attention",
+        {q_nope, q_rope, states_[static_cast<std::size_t>(c)], states_[static_cast<std::size_t>(r)],
+         at(site.kv_b_weight), table_, query_lens_, kv_lens_},
+        std::move(attrs));
   }
 
   // [T, V]
@@ -565,7 +588,7 @@ class Flattener {
   Value *positions_ = nullptr, *slots_ = nullptr, *table_ = nullptr, *query_lens_ = nullptr,
         *kv_lens_ = nullptr;
   std::unordered_map<const Value*, Value*> map_;
-  std::vector<Value*> states_;  // of each entry: the state, then the cache after the write
+  std::vector<Value*> states_;    // of each entry: the state, then the cache after the write
   std::vector<MaskFacts> masks_;  // of the attention sites in order
   std::map<std::pair<const Value*, const Value*>, std::pair<int, int>> entries_;
 };
@@ -574,7 +597,8 @@ class Flattener {
 
 CachedModel flatten(const Graph& captured, const Weights* weights, const FlattenOptions& options) {
   if (options.block_size <= 0)
-    throw UserError("TK0407", cat("the block size of the cache must be positive, got ", options.block_size));
+    throw UserError("TK0407",
+                    cat("the block size of the cache must be positive, got ", options.block_size));
   Graph graph = captured.clone();
   recognise_attention(graph);
   const TokenSymbols symbols = find_symbols(graph);

@@ -53,6 +53,7 @@ struct FlattenOptions {
 // input_ids, position_ids, slot_mapping i64 [T], block_table i32 [B, MB], query_lens, kv_lens i32
 // [B], and logits [T, V]. Throws TK0401 (mixes tokens), TK0402, TK0403 (masks), TK0404 (attention
 // that sees the future), TK0405 (a node that can't be flattened), TK0406 (other inputs).
-CachedModel flatten(const Graph& captured, const Weights* weights, const FlattenOptions& options = {});
+CachedModel flatten(const Graph& captured, const Weights* weights,
+                    const FlattenOptions& options = {});
 
 }  // namespace tk

@@ -7,13 +7,11 @@
 namespace tk {
 
 bool carries_tokens(const Axis& axis) {
-  return std::any_of(axis.begin(), axis.end(), [](const Factor& f) {
-    return f.tag == Tag::token || f.tag == Tag::permuted;
-  });
+  return std::any_of(axis.begin(), axis.end(),
+                     [](const Factor& f) { return f.tag == Tag::token || f.tag == Tag::permuted; });
 }
 bool carries_batch(const Axis& axis) {
-  return std::any_of(axis.begin(), axis.end(),
-                     [](const Factor& f) { return f.tag == Tag::batch; });
+  return std::any_of(axis.begin(), axis.end(), [](const Factor& f) { return f.tag == Tag::batch; });
 }
 bool carries_tokens(const Layout& layout) {
   return std::any_of(layout.begin(), layout.end(), [](const Axis& a) { return carries_tokens(a); });
@@ -67,6 +65,18 @@ Layout layout_of_sizes(const SymDims& shape, const TokenSymbols& symbols) {
   return layout;
 }
 
+Axis merged(Axis axis) {
+  Axis out;
+  for (Factor& f : axis) {
+    if (!out.empty() && out.back().tag == Tag::plain && f.tag == Tag::plain) {
+      out.back().size = out.back().size * f.size;
+    } else {
+      out.push_back(std::move(f));
+    }
+  }
+  return out;
+}
+
 std::optional<Layout> reshaped(const Layout& layout, const SymDims& shape) {
   std::vector<Factor> factors;
   for (const Axis& axis : layout) factors.insert(factors.end(), axis.begin(), axis.end());
@@ -90,16 +100,7 @@ std::optional<Layout> reshaped(const Layout& layout, const SymDims& shape) {
         return std::nullopt;
       }
     }
-    // Neighbouring plain factors are one.
-    Axis merged;
-    for (Factor& f : axis) {
-      if (!merged.empty() && merged.back().tag == Tag::plain && f.tag == Tag::plain) {
-        merged.back().size = merged.back().size * f.size;
-      } else {
-        merged.push_back(f);
-      }
-    }
-    out.push_back(std::move(merged));
+    out.push_back(merged(std::move(axis)));
   }
   if (at != factors.size()) return std::nullopt;
   return out;

@@ -22,7 +22,7 @@ struct Factor {
   friend bool operator==(const Factor&, const Factor&) = default;
 };
 
-using Axis = std::vector<Factor>;    // empty for size 1
+using Axis = std::vector<Factor>;  // empty for size 1
 using Layout = std::vector<Axis>;
 
 // The symbols of the captured graph's two dynamic dims.
@@ -30,12 +30,13 @@ struct TokenSymbols {
   std::string batch = "B", token = "S";
 };
 
-bool carries_tokens(const Axis& axis);   // token or permuted
+bool carries_tokens(const Axis& axis);  // token or permuted
 bool carries_batch(const Axis& axis);
 bool carries_tokens(const Layout& layout);
-bool is_tagged(const Layout& layout);    // any factor that is not plain
+bool is_tagged(const Layout& layout);  // any factor that is not plain
 Sym size_of_axis(const Axis& axis);
-std::string str(const Layout& layout);   // "[batch, token, 576]"
+Axis merged(Axis axis);                 // neighbouring plain factors are one
+std::string str(const Layout& layout);  // "[batch, token, 576]"
 
 // The layout of a value made from sizes alone (zeros, arange): a factor that is the batch symbol
 // or the token symbol is tagged so.

@@ -8,9 +8,7 @@
 namespace tk {
 namespace {
 
-Axis plain(const Sym& size) {
-  return size.is(1) ? Axis{} : Axis{{Tag::plain, size, nullptr}};
-}
+Axis plain(const Sym& size) { return size.is(1) ? Axis{} : Axis{{Tag::plain, size, nullptr}}; }
 
 Layout plain_layout(const SymDims& shape) {
   Layout l;
@@ -25,7 +23,8 @@ class Proof {
   Proof(const Graph& graph, const TokenSymbols& symbols) : graph_(graph) { out_.symbols = symbols; }
 
   Locality run() {
-    for (const auto& v : graph_.inputs()) put(v.get(), {layout_of_sizes(v->type.shape, out_.symbols)});
+    for (const auto& v : graph_.inputs())
+      put(v.get(), {layout_of_sizes(v->type.shape, out_.symbols)});
     for (const auto& v : graph_.weights()) put(v.get(), {plain_layout(v->type.shape)});
     for (Node* n : nodes(graph_)) visit(*n);
     report();
@@ -59,7 +58,8 @@ class Proof {
     const Node& first = *offenders_.front().node;
     UserError error("TK0401",
                     cat("the model can't be cached as it is: ", describe(offenders_.front())));
-    if (first.loc != nullptr) std::move(error).at(first.loc->file, first.loc->line).in_module(first.loc->module);
+    if (first.loc != nullptr)
+      std::move(error).at(first.loc->file, first.loc->line).in_module(first.loc->module);
     // The same operator in every layer is one line.
     std::map<std::string, int> others;
     for (std::size_t i = 1; i < offenders_.size(); ++i) {
@@ -72,7 +72,8 @@ class Proof {
     int shown = 0;
     for (const auto& [text, times] : others) {
       if (++shown > 8) break;
-      std::move(error).note(cat("also ", text, times > 1 ? cat(" (", times, " times)") : std::string()));
+      std::move(error).note(
+          cat("also ", text, times > 1 ? cat(" (", times, " times)") : std::string()));
     }
     throw std::move(error).help(
         "only attention may mix tokens; recurrent state (linear attention, convolution over the "
@@ -101,27 +102,48 @@ class Proof {
       return;
     }
     switch (rule) {
-      case TokenRule::unknown: return mixes(n, "is not known to keep tokens apart");
-      case TokenRule::elementwise: return elementwise(n);
-      case TokenRule::along: return along(n);
-      case TokenRule::reshape: return reshape(n);
-      case TokenRule::permute: return permute(n);
-      case TokenRule::expand: return expand(n);
-      case TokenRule::create: return create(n);
-      case TokenRule::cat: return concatenate(n);
-      case TokenRule::linear: return linear(n);
-      case TokenRule::matmul: return matmul(n);
-      case TokenRule::grouped_matmul: return grouped(n);
-      case TokenRule::einsum: return einsum(n);
-      case TokenRule::index: return index(n);
-      case TokenRule::embedding: return lookup(n, 0, 1, 0);
-      case TokenRule::index_select: return lookup(n, 0, 1, axes_of(n).front());
-      case TokenRule::index_put: return index_put(n);
-      case TokenRule::index_add: return index_add(n);
-      case TokenRule::gather: return gather(n);
-      case TokenRule::sort: return sort(n);
-      case TokenRule::count: return count(n);
-      case TokenRule::attention: return attention(n);
+      case TokenRule::unknown:
+        return mixes(n, "is not known to keep tokens apart");
+      case TokenRule::elementwise:
+        return elementwise(n);
+      case TokenRule::along:
+        return along(n);
+      case TokenRule::reshape:
+        return reshape(n);
+      case TokenRule::permute:
+        return permute(n);
+      case TokenRule::expand:
+        return expand(n);
+      case TokenRule::create:
+        return create(n);
+      case TokenRule::cat:
+        return concatenate(n);
+      case TokenRule::linear:
+        return linear(n);
+      case TokenRule::matmul:
+        return matmul(n);
+      case TokenRule::grouped_matmul:
+        return grouped(n);
+      case TokenRule::einsum:
+        return einsum(n);
+      case TokenRule::index:
+        return index(n);
+      case TokenRule::embedding:
+        return lookup(n, 0, 1, 0);
+      case TokenRule::index_select:
+        return lookup(n, 0, 1, axes_of(n).front());
+      case TokenRule::index_put:
+        return index_put(n);
+      case TokenRule::index_add:
+        return index_add(n);
+      case TokenRule::gather:
+        return gather(n);
+      case TokenRule::sort:
+        return sort(n);
+      case TokenRule::count:
+        return count(n);
+      case TokenRule::attention:
+        return attention(n);
     }
   }
 
@@ -174,15 +196,40 @@ class Proof {
     if (std::get<Sym>(*other) == inner) facts->meaning = Meaning::rows;
   }
 
+  // Copies of tokens side by side (outermost first, or each followed by its copies) keep apart.
+  bool copies(const Node& n) {
+    const bool each = n.is("aten.repeat_interleave");
+    if (!each && !n.is("aten.repeat")) return false;
+    const TokenFacts& in = of(n.in(0));
+    Layout layout = in.layout;
+    if (each) {
+      if (n.inputs.size() != 1 || !n.args().has_attr("dim")) return false;
+      const auto at = static_cast<std::size_t>(axes_of(n).front());
+      layout[at].push_back({Tag::plain, n.args().sym("repeats"), nullptr});
+    } else {
+      const SymDims times = n.args().syms("repeats");
+      layout.insert(layout.begin(), times.size() - layout.size(), Axis{});
+      for (std::size_t i = 0; i < times.size(); ++i)
+        if (!times[i].is(1)) layout[i].insert(layout[i].begin(), {Tag::plain, times[i], nullptr});
+    }
+    for (Axis& axis : layout) axis = merged(std::move(axis));
+    // Each copy of a token's number is that number still.
+    const bool rows = in.meaning == Meaning::rows;
+    put(n.out(), {std::move(layout), rows ? Meaning::rows : Meaning::none});
+    return true;
+  }
+
   void along(const Node& n) {
+    if (copies(n)) return;
     const TokenFacts& in = of(n.in(0));
     const std::vector<int> axes = axes_of(n);
     const int rank = static_cast<int>(in.layout.size());
     for (int axis : axes)
       if (axis >= rank || is_sort_of_tokens(in.layout[static_cast<std::size_t>(axis)]))
-        return mixes(n, carries_tokens(in.layout[static_cast<std::size_t>(std::min(axis, rank - 1))])
-                            ? "over tokens"
-                            : "over the batch");
+        return mixes(n,
+                     carries_tokens(in.layout[static_cast<std::size_t>(std::min(axis, rank - 1))])
+                         ? "over tokens"
+                         : "over the batch");
     for (const auto& v : n.outputs) {
       // Either the axes stay (with new sizes), or they are gone, or one is new at the end.
       Layout layout;
@@ -198,12 +245,6 @@ class Proof {
       }
       while (static_cast<int>(layout.size()) < type.rank())
         layout.push_back(plain(type.dim(static_cast<int>(layout.size()))));
-      if (n.is("aten.repeat") && type.rank() > rank) {  // new axes come first
-        layout = in.layout;
-        layout.insert(layout.begin(), static_cast<std::size_t>(type.rank() - rank), Axis{});
-        for (std::size_t i = 0; i < layout.size(); ++i)
-          if (!is_sort_of_tokens(layout[i])) layout[i] = plain(type.shape[i]);
-      }
       put_checked(n, v.get(), std::move(layout));
     }
   }
@@ -214,7 +255,8 @@ class Proof {
       if (n.inputs[i] != nullptr && is_tagged(of(n.inputs[i]).layout))
         return mixes(n, "takes tokens where a weight is expected");
     for (std::size_t i = 0; i < layout.size(); ++i)
-      if (!(size_of_axis(layout[i]) == v->type.shape[i])) return mixes(n, "changes the number of tokens");
+      if (!(size_of_axis(layout[i]) == v->type.shape[i]))
+        return mixes(n, "changes the number of tokens");
     put(v, {std::move(layout)});
   }
 
@@ -247,16 +289,20 @@ class Proof {
     // "like" keeps what its model's axes are.
     if (n.in(0) != nullptr && of(n.in(0)).layout.size() == facts.layout.size())
       for (std::size_t i = 0; i < facts.layout.size(); ++i)
-        if (n.in(0)->type.shape[i] == n.out()->type.shape[i]) facts.layout[i] = of(n.in(0)).layout[i];
+        if (n.in(0)->type.shape[i] == n.out()->type.shape[i])
+          facts.layout[i] = of(n.in(0)).layout[i];
     if (n.is("aten.arange") && is_tagged(facts.layout)) {
       const Args args = n.args();
       const Attr* start = args.attr("start");
       const Attr* step = args.attr("step");
-      const bool from_zero = start == nullptr || (std::holds_alternative<Sym>(*start) && std::get<Sym>(*start).is(0));
-      const bool by_one = step == nullptr || (std::holds_alternative<Sym>(*step) && std::get<Sym>(*step).is(1));
+      const bool from_zero =
+          start == nullptr || (std::holds_alternative<Sym>(*start) && std::get<Sym>(*start).is(0));
+      const bool by_one =
+          step == nullptr || (std::holds_alternative<Sym>(*step) && std::get<Sym>(*step).is(1));
       if (!from_zero || !by_one) return mixes(n, "counts tokens from another start or in steps");
       facts.meaning = Meaning::iota;
-      if (facts.layout[0].size() == 2 && carries_batch(facts.layout[0]) && carries_tokens(facts.layout[0]))
+      if (facts.layout[0].size() == 2 && carries_batch(facts.layout[0]) &&
+          carries_tokens(facts.layout[0]))
         facts.meaning = Meaning::rows;  // B*S long: the token's own number
     }
     put(n.out(), std::move(facts));
@@ -317,7 +363,8 @@ class Proof {
   void grouped(const Node& n) {
     const Layout& x = of(n.in(0)).layout;
     if (x.size() != 2 || x[0].size() != 1 || x[0][0].tag != Tag::permuted ||
-        is_tagged(of(n.in(1)).layout) || n.in(2) == nullptr || of(n.in(2)).meaning != Meaning::counts)
+        is_tagged(of(n.in(1)).layout) || n.in(2) == nullptr ||
+        of(n.in(2)).meaning != Meaning::counts)
       return mixes(n, "is not over tokens sorted by expert");
     put(n.out(), {{x[0], plain(n.out()->type.shape[1])}});
   }
@@ -378,7 +425,8 @@ class Proof {
 
   // Whether an index picks, for each of its elements, the token that the element belongs to.
   bool selects_rows(const Axis& axis, const TokenFacts& ids) const {
-    const bool all_rows = axis.size() == 2 && axis[0].tag == Tag::batch && axis[1].tag == Tag::token;
+    const bool all_rows =
+        axis.size() == 2 && axis[0].tag == Tag::batch && axis[1].tag == Tag::token;
     if (ids.meaning == Meaning::rows) return all_rows;
     if (ids.meaning == Meaning::iota) return axis == tagged_axis(ids.layout);
     if (ids.meaning == Meaning::perm) return out_.sorted_axis.at(ids.sort) == axis;
@@ -486,9 +534,7 @@ class Proof {
     put(n.out(both ? 1 : 0), {layout, Meaning::perm, &n});
   }
 
-  void count(const Node& n) {
-    put(n.out(), {plain_layout(n.out()->type.shape), Meaning::counts});
-  }
+  void count(const Node& n) { put(n.out(), {plain_layout(n.out()->type.shape), Meaning::counts}); }
 
   void attention(const Node& n) {
     for (int i = 0; i < 3; ++i) {
@@ -496,7 +542,8 @@ class Proof {
       const auto only = [](const Axis& a, Tag tag) { return a.size() == 1 && a[0].tag == tag; };
       if (l.size() != 4 || !(only(l[0], Tag::batch) || l[0].empty()) || !only(l[2], Tag::token) ||
           is_sort_of_tokens(l[1]) || is_sort_of_tokens(l[3]))
-        return mixes(n, cat("needs queries, keys and values [batch, heads, token, D], got ", str(l)));
+        return mixes(n,
+                     cat("needs queries, keys and values [batch, heads, token, D], got ", str(l)));
     }
     Layout layout = of(n.in(0)).layout;
     layout[3] = plain(n.out()->type.shape[3]);

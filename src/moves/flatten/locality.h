@@ -1,7 +1,7 @@
 // The proof that a captured graph is token-local: for every value, which axes run over sequences
-// and tokens, and for every operator, that it does not mix tokens. Only attention may (tk.attention).
-// Routed experts are local by meaning: sorting tokens by expert, multiplying in groups and putting
-// them back is followed through as a permutation.
+// and tokens, and for every operator, that it does not mix tokens. Only attention may
+// (tk.attention). Routed experts are local by meaning: sorting tokens by expert, multiplying in
+// groups and putting them back is followed through as a permutation.
 #pragma once
 
 #include <unordered_map>
@@ -46,7 +46,7 @@ enum class TokenRule : std::uint8_t {
   reshape,      // same elements in the same order: view, unsqueeze, squeeze, flatten
   permute,
   expand,
-  create,       // from sizes or "like": zeros, arange
+  create,  // from sizes or "like": zeros, arange
   cat,
   linear,
   matmul,

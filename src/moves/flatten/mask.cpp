@@ -22,7 +22,8 @@ std::set<std::int64_t> large_constants(const Graph& graph) {
     for (const auto& [key, value] : n->attrs)
       if (const Sym* s = std::get_if<Sym>(&value); s != nullptr && s->is_const()) {
         const std::int64_t k = std::abs(s->value());
-        if (key != "end" && key != "dtype" && k > large_constant && k < (std::int64_t{1} << 31)) found.insert(k);
+        if (key != "end" && key != "dtype" && k > large_constant && k < (std::int64_t{1} << 31))
+          found.insert(k);
       }
   return found;
 }
@@ -44,7 +45,9 @@ void scale_down(Graph* graph, const std::map<std::int64_t, std::int64_t>& to) {
 struct Visible {
   std::int64_t n;
   std::vector<bool> at;
-  bool operator()(std::int64_t q, std::int64_t k) const { return at[static_cast<std::size_t>(q * n + k)]; }
+  bool operator()(std::int64_t q, std::int64_t k) const {
+    return at[static_cast<std::size_t>(q * n + k)];
+  }
 };
 
 class Evaluation {
@@ -55,7 +58,8 @@ class Evaluation {
   [[noreturn]] void unknown(const std::string& what) const {
     const Node* maker = attention_.in(3)->node != nullptr ? attention_.in(3)->node : &attention_;
     UserError error("TK0402", cat("the attention mask is none of the known ones: ", what));
-    if (maker->loc != nullptr) std::move(error).at(maker->loc->file, maker->loc->line).in_module(maker->loc->module);
+    if (maker->loc != nullptr)
+      std::move(error).at(maker->loc->file, maker->loc->line).in_module(maker->loc->module);
     throw std::move(error)
         .note(cat("it is made by ", maker->op->name, " for the attention in ",
                   attention_.loc != nullptr ? attention_.loc->module : std::string("the graph")))
@@ -113,7 +117,8 @@ std::optional<MaskFacts> compare(const Visible& v) {
   if (all([](auto q, auto k) { return k <= q; })) return MaskFacts{"causal", 0};
   std::int64_t window = 0;  // keys that the last query sees
   for (std::int64_t k = 0; k < v.n; ++k) window += v(v.n - 1, k) ? 1 : 0;
-  if (all([&](auto q, auto k) { return k <= q && k > q - window; })) return MaskFacts{"window", window};
+  if (all([&](auto q, auto k) { return k <= q && k > q - window; }))
+    return MaskFacts{"window", window};
   std::int64_t chunk = 0;  // the first query that does not see key 0
   while (chunk < v.n && v(chunk, 0)) ++chunk;
   if (chunk > 0 && all([&](auto q, auto k) { return k <= q && k / chunk == q / chunk; }))
@@ -124,7 +129,8 @@ std::optional<MaskFacts> compare(const Visible& v) {
 void check_weights(const Graph& graph, const Node& attention, const Weights* weights) {
   for (const auto& w : graph.weights())
     if (weights == nullptr || weights->find(w->name) == weights->end())
-      throw UserError("TK0403", cat("the attention mask depends on '", w->name, "', which has no data here"))
+      throw UserError("TK0403",
+                      cat("the attention mask depends on '", w->name, "', which has no data here"))
           .in_module(attention.loc != nullptr ? attention.loc->module : "")
           .help("give the weights with the graph");
 }
@@ -144,7 +150,8 @@ MaskFacts classify_mask(const Graph& graph, const Node& attention, const TokenSy
   // Without large constants one look at sizes beyond every window decides. With them, the mask is
   // looked at twice with different small stand-ins: a window that follows its stand-in is that
   // constant, give or take what the arithmetic adds.
-  const auto look = [&](std::int64_t stand_in) -> std::pair<MaskFacts, std::map<std::int64_t, std::int64_t>> {
+  const auto look =
+      [&](std::int64_t stand_in) -> std::pair<MaskFacts, std::map<std::int64_t, std::int64_t>> {
     Graph small = part.clone();
     std::map<std::int64_t, std::int64_t> to;
     for (std::int64_t k : large) to[k] = stand_in++;
@@ -155,7 +162,8 @@ MaskFacts classify_mask(const Graph& graph, const Node& attention, const TokenSy
       Visible visible = evaluation.run(small, n);
       if (causal)
         for (std::int64_t q = 0; q < n; ++q)
-          for (std::int64_t k = q + 1; k < n; ++k) visible.at[static_cast<std::size_t>(q * n + k)] = false;
+          for (std::int64_t k = q + 1; k < n; ++k)
+            visible.at[static_cast<std::size_t>(q * n + k)] = false;
       last = compare(visible);
       if (!last) evaluation.unknown(cat("evaluated for ", n, " tokens it matches none"));
     }
@@ -168,7 +176,8 @@ MaskFacts classify_mask(const Graph& graph, const Node& attention, const TokenSy
   if (first.window == second.window) return first;  // a small constant after all
   for (std::int64_t k : large) {
     const std::int64_t delta = first.window - to_first.at(k);
-    if (second.window - to_second.at(k) == delta && std::abs(delta) <= 2) return {first.kind, k + delta};
+    if (second.window - to_second.at(k) == delta && std::abs(delta) <= 2)
+      return {first.kind, k + delta};
   }
   evaluation.unknown("its window follows none of its constants");
 }

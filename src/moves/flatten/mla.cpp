@@ -6,8 +6,8 @@ namespace tk {
 namespace {
 
 Value* through_copies(Value* v) {
-  while (v->node != nullptr && (v->node->is("aten.contiguous") || v->node->is("aten.clone") ||
-                                v->node->is("aten.alias")))
+  while (v->node != nullptr &&
+         (v->node->is("aten.contiguous") || v->node->is("aten.clone") || v->node->is("aten.alias")))
     v = v->node->in(0);
   return v;
 }
@@ -25,7 +25,8 @@ bool swaps_heads_and_tokens(const Node* n) {
 }
 
 bool is_reshape(const Node* n) {
-  return n != nullptr && (n->is("aten.reshape") || n->is("aten.view") || n->is("aten._unsafe_view"));
+  return n != nullptr &&
+         (n->is("aten.reshape") || n->is("aten.view") || n->is("aten._unsafe_view"));
 }
 
 std::int64_t constant_or(const Attr* a, std::int64_t none) {
@@ -87,7 +88,8 @@ std::optional<MlaSite> find_mla(const Node& attention) {
     if (!is_reshape(split->node)) continue;
     Value* product = split->node->in(0);
     while (is_reshape(product->node)) product = product->node->in(0);
-    if (product->node == nullptr || !product->node->is("aten.linear") || product->node->in(2) != nullptr)
+    if (product->node == nullptr || !product->node->is("aten.linear") ||
+        product->node->in(2) != nullptr)
       continue;
     Value* weight = product->node->in(1);
     const SymDims& w = weight->type.shape;
@@ -99,9 +101,9 @@ std::optional<MlaSite> find_mla(const Node& attention) {
     const std::int64_t rope_dim = rope->type.dim(3).value();
     // Not worth it when the latent is no smaller than the keys and values themselves.
     if (w[1].value() + rope_dim >= h[1].value() * (k->size + rope_dim + v->size)) continue;
-    return MlaSite{product->node->in(0), rope,     weight,    h[1].value(),
-                   k->size,              v->size,  rope_dim,  w[1].value(),
-                   nope_at == 1};
+    return MlaSite{
+        product->node->in(0), rope,        weight, h[1].value(), k->size, v->size, rope_dim,
+        w[1].value(),         nope_at == 1};
   }
   return std::nullopt;
 }

@@ -66,7 +66,8 @@ class Sinker {
     Value* in = n->in(0);
     if (is_identity(order)) return replace(n, in);
     if (moves_units_only(order, in->type.shape)) {
-      Value* v = Builder{graph_, n, n->loc}.op("aten.reshape", {in}, {{"shape", n->out()->type.shape}});
+      Value* v =
+          Builder{graph_, n, n->loc}.op("aten.reshape", {in}, {{"shape", n->out()->type.shape}});
       return replace(n, v);
     }
     Node* above = in->node;
@@ -100,7 +101,8 @@ class Sinker {
     Attrs attrs = above->attrs;
     const auto new_place = [&](std::int64_t axis) {
       if (axis < 0) axis += rank;
-      return static_cast<std::int64_t>(std::find(order.begin(), order.end(), static_cast<int>(axis)) - order.begin());
+      return static_cast<std::int64_t>(
+          std::find(order.begin(), order.end(), static_cast<int>(axis)) - order.begin());
     };
     const auto remap = [&](const char* key) {
       const Attr* a = above->args().attr(key);
@@ -114,13 +116,16 @@ class Sinker {
       attrs.set(key, dims);
       return true;
     };
-    const bool keeps_rank = std::all_of(above->inputs.begin(), above->inputs.end(), [&](const Value* v) {
-      return v == nullptr || v->type.rank() <= rank;
-    });
+    const bool keeps_rank =
+        std::all_of(above->inputs.begin(), above->inputs.end(),
+                    [&](const Value* v) { return v == nullptr || v->type.rank() <= rank; });
     if (!keeps_rank || above->out()->type.rank() != rank) return nullptr;
     switch (rule) {
-      case TokenRule::elementwise: break;
-      case TokenRule::cat: remap("dim"); break;
+      case TokenRule::elementwise:
+        break;
+      case TokenRule::cat:
+        remap("dim");
+        break;
       case TokenRule::expand: {
         if (!above->is("aten.expand")) return nullptr;
         SymDims size;
@@ -129,13 +134,15 @@ class Sinker {
         break;
       }
       case TokenRule::along: {
-        const bool known = above->is("aten.slice") || above->is("aten.softmax") || above->is("aten.narrow") ||
-                           ((above->is("aten.mean") || above->is("aten.sum") || above->is("aten.amax")) &&
-                            above->args().flag("keepdim"));
+        const bool known =
+            above->is("aten.slice") || above->is("aten.softmax") || above->is("aten.narrow") ||
+            ((above->is("aten.mean") || above->is("aten.sum") || above->is("aten.amax")) &&
+             above->args().flag("keepdim"));
         if (!known || !remap("dim")) return nullptr;
         break;
       }
-      default: return nullptr;
+      default:
+        return nullptr;
     }
     std::vector<Value*> inputs;
     for (Value* v : above->inputs) {
@@ -153,7 +160,8 @@ class Sinker {
         // An operand over trailing axes that stay where they are needs nothing.
         bool stays = true;
         for (int i = missing; i < rank; ++i) stays &= order[static_cast<std::size_t>(i)] == i;
-        if (!stays) full = Builder{graph_, n, above->loc}.op("aten.reshape", {v}, {{"shape", shape}});
+        if (!stays)
+          full = Builder{graph_, n, above->loc}.op("aten.reshape", {v}, {{"shape", shape}});
       }
       inputs.push_back(full->type.rank() == rank ? permuted(n, full, order, above->loc) : full);
     }

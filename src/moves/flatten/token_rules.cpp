@@ -22,7 +22,7 @@ constexpr std::string_view elementwise_ops[] = {
     "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "masked_fill", "maximum",
     "minimum", "mish", "mul", "ne", "neg", "polar", "pow", "real", "reciprocal", "relu",
     "remainder", "round", "rsqrt", "rsub", "sigmoid", "sign", "silu", "sin", "sinh", "softplus",
-    "sqrt", "sub", "tan", "tanh", "to", "_to_copy", "trunc", "type_as", "where", "__and__",
+    "sqrt", "square", "sub", "tan", "tanh", "to", "_to_copy", "trunc", "type_as", "where", "__and__",
     "__or__", "__xor__", "__lshift__", "__rshift__"};
 constexpr std::string_view along_ops[] = {
     "all", "amax", "amin", "any", "argmax", "argmin", "chunk", "constant_pad_nd", "cumprod",
@@ -40,29 +40,28 @@ constexpr std::string_view create_ops[] = {
 // clang-format on
 
 std::map<std::string, TokenRule, std::less<>> build() {
-  std::map<std::string, TokenRule, std::less<>> rules{
-      {"aten.expand", expand},
-      {"aten.expand_as", expand},
-      {"aten.cat", cat},
-      {"aten.linear", linear},
-      {"aten.matmul", matmul},
-      {"aten.bmm", matmul},
-      {"aten.mm", matmul},
-      {"aten._grouped_mm", grouped_matmul},
-      {"aten.einsum", einsum},
-      {"aten.index", index},
-      {"aten.embedding", embedding},
-      {"aten.index_select", index_select},
-      {"aten.index_put", index_put},
-      {"aten.index_add", index_add},
-      {"aten.scatter_add", index_add},
-      {"aten.gather", gather},
-      {"aten.scatter", gather},
-      {"aten.sort", sort},
-      {"aten.argsort", sort},
-      {"aten.histc", count},
-      {"aten.bincount", count},
-      {"tk.attention", attention}};
+  std::map<std::string, TokenRule, std::less<>> rules{{"aten.expand", expand},
+                                                      {"aten.expand_as", expand},
+                                                      {"aten.cat", cat},
+                                                      {"aten.linear", linear},
+                                                      {"aten.matmul", matmul},
+                                                      {"aten.bmm", matmul},
+                                                      {"aten.mm", matmul},
+                                                      {"aten._grouped_mm", grouped_matmul},
+                                                      {"aten.einsum", einsum},
+                                                      {"aten.index", index},
+                                                      {"aten.embedding", embedding},
+                                                      {"aten.index_select", index_select},
+                                                      {"aten.index_put", index_put},
+                                                      {"aten.index_add", index_add},
+                                                      {"aten.scatter_add", index_add},
+                                                      {"aten.gather", gather},
+                                                      {"aten.scatter", gather},
+                                                      {"aten.sort", sort},
+                                                      {"aten.argsort", sort},
+                                                      {"aten.histc", count},
+                                                      {"aten.bincount", count},
+                                                      {"tk.attention", attention}};
   const auto add_all = [&](auto& names, TokenRule rule) {
     for (std::string_view name : names) rules[tk::cat("aten.", name)] = rule;
   };
@@ -101,12 +100,16 @@ std::vector<int> axis_order(const Node& node) {
     const auto to = args.ints("destination");
     std::vector<int> rest;
     for (int i = 0; i < rank; ++i)
-      if (std::none_of(from.begin(), from.end(), [&](auto f) { return axis(f) == i; })) rest.push_back(i);
+      if (std::none_of(from.begin(), from.end(), [&](auto f) { return axis(f) == i; }))
+        rest.push_back(i);
     std::vector<int> placed(static_cast<std::size_t>(rank), -1);
-    for (std::size_t i = 0; i < from.size(); ++i) placed[static_cast<std::size_t>(axis(to[i]))] = axis(from[i]);
+    for (std::size_t i = 0; i < from.size(); ++i)
+      placed[static_cast<std::size_t>(axis(to[i]))] = axis(from[i]);
     std::size_t next = 0;
     for (int i = 0; i < rank; ++i)
-      order[static_cast<std::size_t>(i)] = placed[static_cast<std::size_t>(i)] >= 0 ? placed[static_cast<std::size_t>(i)] : rest[next++];
+      order[static_cast<std::size_t>(i)] = placed[static_cast<std::size_t>(i)] >= 0
+                                               ? placed[static_cast<std::size_t>(i)]
+                                               : rest[next++];
   } else if (node.is("aten.numpy_T")) {
     std::reverse(order.begin(), order.end());
   } else if (rank >= 2) {  // t, mT
