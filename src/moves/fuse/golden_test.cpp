@@ -1,6 +1,7 @@
 // Golden tests of the moves: every x.tk beside the code. A file holds cases split by "// -----":
 //   // run: fuse_rms_norm, fuse_add_rms_norm      the moves, applied at every adaptable site
 //   graph @... { ... }
+//   // target: npu                                when it is not the CPU
 //   // expect                                     the graph that must come out, or
 //   // expect unchanged, because: WORDS           the same graph, and WORDS in the reason, and/or
 //   // site: WORDS                                in order: what the last move finds at the start,
@@ -48,6 +49,7 @@ struct Case {
   std::vector<std::string> moves;
   std::string before, expected, because;
   bool unchanged = false, has_graph = false;
+  Target target = Target::cpu;
   std::vector<std::string> sites;
   std::string head;  // everything up to and with "// expect"
 };
@@ -64,6 +66,8 @@ Case read_case(const std::string& text) {
     } else if (t.rfind("// expect unchanged, because:", 0) == 0) {
       c.unchanged = true;
       c.because = trimmed(t.substr(29));
+    } else if (t == "// target: npu") {
+      c.target = Target::npu;
     } else if (t == "// expect") {
       c.has_graph = true;
       graph = &c.expected;
@@ -76,8 +80,8 @@ Case read_case(const std::string& text) {
   return c;
 }
 
-std::string reason_of(const Move& move, const Graph& graph) {
-  for (const Site& s : move.find(graph, Target::cpu))
+std::string reason_of(const Move& move, const Graph& graph, Target target) {
+  for (const Site& s : move.find(graph, target))
     if (!s.verdict.ok()) return s.verdict.reason;
   std::string all;
   for (const Rewrite& r : move.rewrites) all += why_not(r, graph) + "\n";
@@ -153,7 +157,7 @@ TEST_P(Golden, Moves) {
       ASSERT_NE(last, nullptr) << name;
       if (name == c.moves.back()) {
         const std::string now = print(graph);
-        const std::vector<Site> sites = last->find(graph, Target::cpu);
+        const std::vector<Site> sites = last->find(graph, c.target);
         ASSERT_EQ(print(graph), now) << "find has changed the graph";
         if (!c.sites.empty()) {
           EXPECT_EQ(sites.size(), c.sites.size());
@@ -162,7 +166,7 @@ TEST_P(Golden, Moves) {
           EXPECT_NE(line_of(sites[i]).find(c.sites[i]), std::string::npos)
               << "found: " << line_of(sites[i]) << "\nexpected: " << c.sites[i];
       }
-      apply_move(*last, graph);
+      apply_move(*last, graph, c.target);
       verify(graph, name);
     }
     graph.erase_dead();
@@ -171,8 +175,8 @@ TEST_P(Golden, Moves) {
     updated += (number > 1 ? "// -----\n" : "") + c.head;
     if (c.unchanged) {
       EXPECT_EQ(print(graph), before);
-      EXPECT_NE(reason_of(*last, graph).find(c.because), std::string::npos)
-          << reason_of(*last, graph);
+      EXPECT_NE(reason_of(*last, graph, c.target).find(c.because), std::string::npos)
+          << reason_of(*last, graph, c.target);
     }
     if (c.has_graph) {
       if (update) {
