@@ -194,7 +194,7 @@ SafeTensors SafeTensors::parse(std::span<const std::byte> bytes, std::string_vie
     made.file = file;
     DType dtype{};
     if (!dtype_of_safetensors(entry.dtype, &dtype)) {
-      made.other_dtype = entry.dtype;
+      made.other_dtype = cat("'", entry.dtype, "'");
       continue;
     }
     std::uint64_t needed = 0;

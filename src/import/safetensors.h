@@ -25,7 +25,7 @@ struct SafeTensor {
   std::string name;
   Tensor tensor;            // a view into the file; it is mapped read-only: never write to it
   std::string file;         // where it lies
-  std::string other_dtype;  // not empty: a dtype that Tensor has not ("F8_E4M3"); no tensor then
+  std::string other_dtype;  // not empty: a dtype that Tensor has not ("'F8_E4M3'"); no tensor then
 };
 
 class SafeTensors {
