@@ -26,6 +26,10 @@ double seconds_since(Clock::time_point start) {
 constexpr Phase phases[] = {Phase::decode, Phase::prefill};
 std::string name_of_phase(Phase p) { return p == Phase::decode ? "decode" : "prefill"; }
 
+std::span<const Move> candidates(const OptimizeOptions& o) {
+  return o.candidates.empty() ? all_moves() : o.candidates;
+}
+
 bool wanted(const Move& move, Phase phase, const OptimizeOptions& o) {
   if (move.phases == Phases::decode && phase != Phase::decode) return false;
   if (move.phases == Phases::prefill && phase != Phase::prefill) return false;
@@ -141,7 +145,7 @@ class Pipeline {
     limits();
     references();
     baseline();
-    for (const Move& move : all_moves())
+    for (const Move& move : candidates(o_))
       for (Phase phase : phases)
         if (wanted(move, phase, o_)) try_move(move, phase);
     finish();
@@ -601,7 +605,7 @@ Prepared prepare(const CapturedModel& model, std::int64_t block_size) {
 std::vector<MoveSites> apply_all_moves(Graph* prefill, Graph* decode,
                                        const OptimizeOptions& options) {
   std::vector<MoveSites> all;
-  for (const Move& move : all_moves())
+  for (const Move& move : candidates(options))
     for (Phase phase : phases) {
       if (!wanted(move, phase, options)) continue;
       Graph& g = phase == Phase::decode ? *decode : *prefill;

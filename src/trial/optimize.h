@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct OptimizeOptions {
   std::int64_t decode_context = 64;   // tokens in the cache when a decode step is timed
   std::vector<std::string> moves;     // names to consider; empty: all
   std::vector<std::string> disabled;
+  std::span<const Move> candidates;  // what is tried, in order; empty: all_moves()
   bool decode = true, prefill = true;  // phases to optimise
   // Called with a line about what is going on.
   std::function<void(const std::string&)> progress;

@@ -237,7 +237,7 @@ class Flattener {
         attrs.set(key, remap(*s));
       } else if (const SymDims* list = std::get_if<SymDims>(a)) {
         SymDims out;
-        for (const Sym& s : *list) out.push_back(remap(s));
+        for (const Sym& old : *list) out.push_back(remap(old));
         attrs.set(key, out);
       }
     }

@@ -66,6 +66,24 @@ class Evaluation {
         .help("known are causal, causal within a sliding window, and causal within chunks");
   }
 
+  // The mask with its last two axes as long as the tokens; it may be the same for all queries or
+  // keys.
+  TensorView spread(const TensorView& mask, std::int64_t n) const {
+    TensorView out = mask;
+    while (out.rank() < 2) {
+      out.shape.insert(0, 1);
+      out.strides.insert(0, 0);
+    }
+    for (int axis = out.rank() - 2; axis < out.rank(); ++axis) {
+      if (out.shape[axis] == 1) {
+        out.shape[axis] = n;
+        out.strides[axis] = 0;
+      }
+      if (out.shape[axis] != n) unknown(cat("its shape for ", n, " tokens is ", mask.shape.str()));
+    }
+    return out;
+  }
+
   Visible run(const Graph& symbolic, std::int64_t n) const {
     constexpr std::int64_t batch = 2;
     // Sizes are put in beforehand: a mask of plain aranges has no input to take them from.
@@ -78,10 +96,8 @@ class Evaluation {
       inputs.push_back(std::move(t));
     }
     static const Weights none;
-    const Tensor mask = interpret(graph, inputs, weights_ != nullptr ? *weights_ : none).at(0);
-    const int rank = mask.rank();
-    if (rank < 2 || mask.shape[rank - 1] != n || mask.shape[rank - 2] != n)
-      unknown(cat("its shape for ", n, " tokens is ", mask.shape.str()));
+    const Tensor made = interpret(graph, inputs, weights_ != nullptr ? *weights_ : none).at(0);
+    const TensorView mask = spread(made, n);
     Visible out{n, std::vector<bool>(static_cast<std::size_t>(n * n))};
     for (std::int64_t i = 0; i < mask.numel(); ++i) {
       const double v = element(mask, i);
