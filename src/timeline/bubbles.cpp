@@ -1,7 +1,6 @@
 #include "timeline/bubbles.h"
 
 #include <algorithm>
-#include <unordered_map>
 
 namespace tk {
 
@@ -33,18 +32,21 @@ std::string_view bubble_name(Bubble b) {
 std::vector<Ns> launch_times(const Timeline& t) {
   std::vector<Ns> out;
   if (t.trace.launch_to.empty() || t.trace.launch_from.empty()) return out;
-  std::unordered_map<std::uint64_t, Ns> from;
-  from.reserve(t.trace.launch_from.size() * 2);
-  for (const FlowEnd& f : t.trace.launch_from) from.emplace(f.id, f.time);
+  // Both ends by id; the first start of an id counts.
+  std::vector<std::pair<std::uint64_t, Ns>> from;
+  from.reserve(t.trace.launch_from.size());
+  for (const FlowEnd& f : t.trace.launch_from) from.emplace_back(f.id, f.time);
+  if (!std::is_sorted(from.begin(), from.end())) std::sort(from.begin(), from.end());
   struct Arrival {
     Ns at, launched;
     std::int64_t tid;
   };
   std::vector<Arrival> arrivals;
   arrivals.reserve(t.trace.launch_to.size());
-  for (const FlowEnd& f : t.trace.launch_to)
-    if (const auto it = from.find(f.id); it != from.end())
-      arrivals.push_back({f.time, it->second, f.tid});
+  for (const FlowEnd& f : t.trace.launch_to) {
+    const auto it = std::lower_bound(from.begin(), from.end(), std::pair(f.id, INT64_MIN));
+    if (it != from.end() && it->first == f.id) arrivals.push_back({f.time, it->second, f.tid});
+  }
   std::sort(arrivals.begin(), arrivals.end(),
             [](const Arrival& a, const Arrival& b) { return a.at < b.at; });
   if (arrivals.empty()) return out;

@@ -143,7 +143,7 @@ class Checker {
           log_failures_ ? "see PF-31"
           : db          ? "the export type was db: export again as text"
                         : "no on_trace_ready, or parsing was switched off: call "
-                 "torch_npu.profiler.profiler.analyse(dir)");
+                          "torch_npu.profiler.profiler.analyse(dir)");
     }
     Timeline t;
     bool loaded = false, level0 = false;

@@ -32,7 +32,7 @@ std::vector<ProfileFiles> choose(const std::string& path, const ProfileOptions& 
                                   ? cat("no profile of that rank and stage in ", path)
                                   : cat(chosen.size(), " profiles in ", path, "; which one?"));
     for (std::size_t i = 0; i < found.size() && i < 40; ++i)
-      error = std::move(error).note(describe(found[i]));
+      std::move(error).note(describe(found[i]));
     throw std::move(error).help(
         "name --rank and --stage, give a deeper folder, or --all for each of them");
   }
@@ -50,7 +50,7 @@ Run other_run(const std::string& path, const ProfileOptions& o, const fs::path& 
     if (runs.size() == 1) return runs.front();
     if (runs.size() > 1) {
       UserError e("TK0920", cat(runs.size(), " runs in ", path, "; which one?"));
-      for (const Run& r : runs) e = std::move(e).note(r.folder.string());
+      for (const Run& r : runs) std::move(e).note(r.folder.string());
       throw std::move(e).help("give the folder of one run");
     }
   }

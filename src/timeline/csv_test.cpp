@@ -11,7 +11,7 @@ namespace tk {
 namespace {
 
 Buffer buffer_of(std::string_view text) {
-  Buffer b{std::make_unique_for_overwrite<char[]>(text.size() + buffer_padding), text.size()};
+  Buffer b{allocate_bytes(text.size() + buffer_padding), text.size()};
   std::memcpy(b.data.get(), text.data(), text.size());
   std::memset(b.data.get() + text.size(), 0, buffer_padding);
   return b;

@@ -21,27 +21,8 @@ bool same_letters(std::string_view text, std::string_view upper) {
   return true;
 }
 
-}  // namespace
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && blank(text.front())) text.remove_prefix(1);
-  while (!text.empty() && blank(text.back())) text.remove_suffix(1);
-  if (text.size() >= 2 && text.front() == '"' && text.back() == '"') {
-    text = text.substr(1, text.size() - 2);
-    while (!text.empty() && blank(text.front())) text.remove_prefix(1);
-    while (!text.empty() && blank(text.back())) text.remove_suffix(1);
-  }
-  return text;
-}
-
-bool is_missing(std::string_view text) {
-  text = trimmed(text);
-  return text.empty() || same_letters(text, "N/A") || same_letters(text, "NA") ||
-         same_letters(text, "NONE") || same_letters(text, "NULL");
-}
-
-std::optional<std::int64_t> decimal_us_to_ns(std::string_view text) {
-  text = trimmed(text);
+// Any decimal number, digit by digit.
+std::optional<std::int64_t> any_decimal_us_to_ns(std::string_view text) {
   bool negative = false;
   if (!text.empty() && (text[0] == '-' || text[0] == '+')) {
     negative = text[0] == '-';
@@ -101,6 +82,51 @@ std::optional<std::int64_t> decimal_us_to_ns(std::string_view text) {
   if (value > limit) return {};
   const auto ns = static_cast<std::int64_t>(value);
   return negative ? -ns : ns;
+}
+
+}  // namespace
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && blank(text.front())) text.remove_prefix(1);
+  while (!text.empty() && blank(text.back())) text.remove_suffix(1);
+  if (text.size() >= 2 && text.front() == '"' && text.back() == '"') {
+    text = text.substr(1, text.size() - 2);
+    while (!text.empty() && blank(text.front())) text.remove_prefix(1);
+    while (!text.empty() && blank(text.back())) text.remove_suffix(1);
+  }
+  return text;
+}
+
+bool is_missing(std::string_view text) {
+  text = trimmed(text);
+  return text.empty() || same_letters(text, "N/A") || same_letters(text, "NA") ||
+         same_letters(text, "NONE") || same_letters(text, "NULL");
+}
+
+std::optional<std::int64_t> decimal_us_to_ns(std::string_view text) {
+  text = trimmed(text);
+  // The usual form: with at most 16 whole digits and three decimals nothing can overflow.
+  const char *p = text.data(), *end = p + text.size();
+  std::uint64_t value = 0;
+  const char* first = p;
+  while (p < end && *p >= '0' && *p <= '9')
+    value = value * 10 + static_cast<std::uint64_t>(*p++ - '0');
+  const auto whole = p - first;
+  if (whole == 0 || whole > 16) return any_decimal_us_to_ns(text);
+  if (p == end || *p != '.') return any_decimal_us_to_ns(text);
+  first = ++p;
+  while (p < end && p - first < 3 && *p >= '0' && *p <= '9')
+    value = value * 10 + static_cast<std::uint64_t>(*p++ - '0');
+  for (auto n = p - first; n < 3; ++n) value *= 10;
+  if (p < end) {
+    if (*p < '0' || *p > '9') return any_decimal_us_to_ns(text);
+    value += *p++ >= '5';
+    while (p < end && *p >= '0' && *p <= '9') ++p;
+    if (p != end) return any_decimal_us_to_ns(text);
+  }
+  return value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())
+             ? std::nullopt
+             : std::optional<std::int64_t>(static_cast<std::int64_t>(value));
 }
 
 std::optional<std::int64_t> decimal_int(std::string_view text) {

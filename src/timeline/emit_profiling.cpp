@@ -32,7 +32,7 @@ void one_of(const std::vector<std::string>& names, const std::string& value, con
   for (const std::string& n : names) list += cat(list.empty() ? "" : ", ", n);
   UserError e("TK0921", cat("there is no ", what, " ", value));
   const std::string near = nearest(value, names);
-  if (!near.empty()) e = std::move(e).note(cat("nearest: ", near));
+  if (!near.empty()) std::move(e).note(cat("nearest: ", near));
   throw std::move(e).help(cat("one of ", list));
 }
 

@@ -1,12 +1,14 @@
 #include "timeline/input.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
 #include <cerrno>
 #include <cstring>
+#include <new>
 
 #include "base/error.h"
 
@@ -96,6 +98,25 @@ bool starts_with_gzip_magic(int fd) {
 
 }  // namespace
 
+void FreeBytes::operator()(char* p) const {
+  if (mapped)
+    ::munmap(p, mapped);
+  else
+    delete[] p;
+}
+
+Bytes allocate_bytes(std::size_t n) {
+  constexpr std::size_t large = 8 << 20, page = 2 << 20;
+  if (n >= large) {
+    const std::size_t size = (n + page - 1) / page * page;
+    void* p = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) throw std::bad_alloc();
+    ::madvise(p, size, MADV_HUGEPAGE);  // a hint: refused where there are none
+    return Bytes(static_cast<char*>(p), FreeBytes{size});
+  }
+  return Bytes(new char[n], FreeBytes{0});
+}
+
 std::unique_ptr<ByteStream> ByteStream::open(const fs::path& path) {
   std::uint64_t size = 0;
   const int fd = open_regular(path, &size);
@@ -110,7 +131,7 @@ Buffer read_whole(const fs::path& path, std::uint64_t limit) {
   ::close(fd);
   auto stream = ByteStream::open(path);
   std::size_t room = std::min<std::uint64_t>(limit, packed ? size * 4 + 4096 : size + 1) + 1;
-  Buffer buffer{std::make_unique_for_overwrite<char[]>(room + buffer_padding), 0};
+  Buffer buffer{allocate_bytes(room + buffer_padding), 0};
   for (;;) {
     const std::size_t got = stream->read(buffer.data.get() + buffer.size, room - buffer.size);
     buffer.size += got;
@@ -119,7 +140,7 @@ Buffer read_whole(const fs::path& path, std::uint64_t limit) {
       throw UserError("TK0903", cat(path.string(), " holds more than ", limit >> 20, " MiB"))
           .help("collect fewer steps, or split the file");
     const std::size_t more = std::min<std::uint64_t>(limit + 1, room * 2);
-    auto larger = std::make_unique_for_overwrite<char[]>(more + buffer_padding);
+    auto larger = allocate_bytes(more + buffer_padding);
     std::memcpy(larger.get(), buffer.data.get(), buffer.size);
     buffer.data = std::move(larger);
     room = more;

@@ -17,9 +17,19 @@ class ByteStream {
   virtual std::size_t read(char* to, std::size_t n) = 0;
 };
 
-// Bytes with room behind them, so that a vector load may run past the end; not initialised.
+// Frees what allocate_bytes gave.
+struct FreeBytes {
+  std::size_t mapped = 0;  // 0: from new[]
+  void operator()(char* p) const;
+};
+using Bytes = std::unique_ptr<char[], FreeBytes>;
+// Not initialised; large ones on huge pages, as touching 200 MB in small ones costs as much as
+// reading them.
+Bytes allocate_bytes(std::size_t n);
+
+// Bytes with room behind them, so that a vector load may run past the end.
 struct Buffer {
-  std::unique_ptr<char[]> data;
+  Bytes data;
   std::size_t size = 0;
   std::string_view text() const { return {data.get(), size}; }
 };

@@ -380,7 +380,7 @@ KernelHeader kernel_header(const std::vector<std::string>& names) {
 
 std::vector<std::string> csv_header(const fs::path& path) {
   auto stream = ByteStream::open(path);
-  Buffer head{std::make_unique_for_overwrite<char[]>((64 << 10) + buffer_padding), 0};
+  Buffer head{allocate_bytes((64 << 10) + buffer_padding), 0};
   head.size = stream->read(head.data.get(), 64 << 10);
   std::memset(head.data.get() + head.size, 0, buffer_padding);
   std::vector<std::string> names;

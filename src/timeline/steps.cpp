@@ -36,6 +36,10 @@ std::vector<StepSummary> summarize_steps(const Timeline& t,
                                          const std::vector<std::vector<std::uint32_t>>& by_step) {
   std::vector<StepSummary> out;
   std::map<Counts, std::size_t> groups;
+  std::map<std::string, Ns, std::less<>> host_start;  // of ProfilerStep#n
+  for (const TraceSpan& span : t.trace.steps)
+    host_start.emplace(t.text(span.name).substr(std::string_view("ProfilerStep#").size()),
+                       span.start);
   std::vector<signed char> receive(t.strings.size(), -1);
   for (std::size_t s = 0; s < by_step.size(); ++s) {
     StepSummary x;
@@ -64,8 +68,8 @@ std::vector<StepSummary> summarize_steps(const Timeline& t,
     x.overlapped = x.communication - x.exposed;
     x.free = (x.last - x.first) - x.computing - x.exposed;
     x.stage = (x.last - x.first) - x.bubble;
-    for (const TraceSpan& span : t.trace.steps)
-      if (t.text(span.name) == cat("ProfilerStep#", x.name)) x.preparing = x.first - span.start;
+    if (const auto it = host_start.find(x.name); it != host_start.end() && x.kernels)
+      x.preparing = x.first - it->second;
     x.group = groups.try_emplace(type_counts(t, by_step[s]), groups.size()).first->second;
     out.push_back(std::move(x));
   }

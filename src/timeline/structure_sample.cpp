@@ -45,7 +45,7 @@ class Problems {
     if (list_.empty()) return;
     UserError e("TK0914", cat(list_.size(), " problem", list_.size() > 1 ? "s" : "",
                               " in the file: ", list_.front()));
-    for (std::size_t i = 1; i < list_.size() && i < 20; ++i) e = std::move(e).note(list_[i]);
+    for (std::size_t i = 1; i < list_.size() && i < 20; ++i) std::move(e).note(list_[i]);
     throw std::move(e).at(file_).help("see docs/commands/profile.md for the form of the file");
   }
 

@@ -98,7 +98,8 @@ struct FlowEnd {
 struct Trace {
   std::string path;
   std::uint64_t bytes = 0;
-  std::uint64_t events = 0, bad_events = 0, other_events = 0;
+  std::uint64_t events = 0, bad_events = 0;
+  std::uint64_t host_events = 0, other_events = 0;  // counted, not kept
   bool truncated = false;
   std::vector<TraceLane> lanes;
   std::vector<TraceSpan> device;                 // Ascend Hardware

@@ -38,6 +38,12 @@ std::string_view token_of(od::value value) {
   return raw;
 }
 
+bool is_host_call(std::string_view name) {
+  for (std::string_view part :
+       {"AscendCL@", "Node@", "Runtime@", "Model@", "Communication@", "HCCL@"})
+    if (name.starts_with(part)) return true;
+  return false;
+}
 struct Event {
   char ph = 0;
   std::string_view name, category, id, args_name, task_type;
@@ -124,7 +130,9 @@ void read_event(od::object object, Event& e) {
     } else if (key == "id") {
       if (scalar(v)) e.id = token_of(v);
     } else if (key == "args") {
-      if (v.type() == od::json_type::object) read_args(v.get_object(), e);
+      // The host's arguments are long (call stacks) and not needed.
+      if (e.category.empty() && !is_host_call(e.name) && v.type() == od::json_type::object)
+        read_args(v.get_object(), e);
     }
   }
 }
@@ -155,16 +163,16 @@ std::string ChunkParser::parse(const char* text, std::size_t size, std::size_t c
             ++out.bad;
             break;
           }
-          if (e.category == "python_function") {
-            ++out.other;
+          // What the host did is counted; only its steps are kept. CANN's calls have names like
+          // "Node@launch".
+          const bool python = e.category == "cpu_op" || e.category == "python_function" ||
+                              e.category == "enqueue" || e.category == "dequeue";
+          if ((python || is_host_call(e.name)) && !e.name.starts_with("ProfilerStep#")) {
+            ++out.host;
             break;
           }
           ChunkEvents::Span s;
           s.pid = e.pid;
-          s.category = e.category == "cpu_op"    ? 'o'
-                       : e.category == "enqueue" ? 'e'
-                       : e.category == "dequeue" ? 'd'
-                                                 : 0;
           s.span.start = *e.ts;
           s.span.duration = duration;
           s.span.name = strings.add(e.name);

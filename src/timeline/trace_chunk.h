@@ -14,7 +14,6 @@ struct ChunkEvents {
   struct Span {
     TraceSpan span;  // start absolute
     std::int64_t pid = 0;
-    char category = 0;  // o: cpu_op, e: enqueue, d: dequeue, 0: none
   };
   struct Flow {
     FlowEnd end;
@@ -25,7 +24,7 @@ struct ChunkEvents {
   std::vector<Flow> flows;
   std::vector<std::pair<std::int64_t, std::string>> processes;  // pid, process_name
   std::vector<std::pair<Ns, double>> frequency;
-  std::uint64_t events = 0, bad = 0, other = 0;
+  std::uint64_t events = 0, bad = 0, host = 0, other = 0;
 };
 
 // Parses "[" event "," event ... "]" held in `text` (with simdjson's padding behind). Returns an

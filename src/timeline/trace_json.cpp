@@ -355,6 +355,7 @@ void assemble(Parsed&& parsed, TraceRead& out) {
     t.events += e.events;
     t.bad_events += e.bad;
     t.other_events += e.other;
+    t.host_events += e.host;
     t.frequency.insert(t.frequency.end(), e.frequency.begin(), e.frequency.end());
     for (ChunkEvents::Span& s : e.spans) {
       if (s.pid != last_pid || last_lane < 0) {
@@ -374,8 +375,8 @@ void assemble(Parsed&& parsed, TraceRead& out) {
         t.communication.push_back(s.span);
       else if (kind == LaneKind::overlap)
         t.overlap.push_back(s.span);
-      else if (kind == LaneKind::python || kind == LaneKind::cann || s.category == 'o')
-        t.host.push_back(s.span);
+      else if (kind == LaneKind::python || kind == LaneKind::cann)
+        ++t.host_events;
       else
         ++t.other_events;
     }
@@ -430,12 +431,12 @@ TraceRead read_trace(const fs::path& path, const TraceOptions& options) {
   Ns first = options.base_ns;
   if (!first) {
     first = INT64_MAX;
-    for (const auto* spans : {&t.device, &t.communication, &t.host, &t.overlap, &t.steps})
+    for (const auto* spans : {&t.device, &t.communication, &t.overlap, &t.steps})
       for (const TraceSpan& s : *spans) first = std::min(first, s.start);
     if (first == INT64_MAX) first = 0;
   }
   out.base_ns = first;
-  for (auto* spans : {&t.device, &t.communication, &t.host, &t.overlap, &t.steps})
+  for (auto* spans : {&t.device, &t.communication, &t.overlap, &t.steps})
     for (TraceSpan& s : *spans) s.start -= first;
   for (auto* ends : {&t.launch_from, &t.launch_to})
     for (FlowEnd& f : *ends) f.time -= first;
@@ -443,7 +444,7 @@ TraceRead read_trace(const fs::path& path, const TraceOptions& options) {
   auto by_start = [](const TraceSpan& a, const TraceSpan& b) {
     return a.start != b.start ? a.start < b.start : a.tid < b.tid;
   };
-  for (auto* spans : {&t.device, &t.communication, &t.host, &t.overlap, &t.steps})
+  for (auto* spans : {&t.device, &t.communication, &t.overlap, &t.steps})
     if (!std::is_sorted(spans->begin(), spans->end(), by_start))
       std::stable_sort(spans->begin(), spans->end(), by_start);
   return out;
@@ -456,7 +457,7 @@ void merge_trace(TraceRead&& read, Timeline& timeline) {
   const Ns shift = timeline.kernels.empty() ? 0 : read.base_ns - timeline.base_ns;
   if (timeline.kernels.empty()) timeline.base_ns = read.base_ns;
   Trace& t = read.trace;
-  for (auto* spans : {&t.device, &t.communication, &t.host, &t.overlap, &t.steps})
+  for (auto* spans : {&t.device, &t.communication, &t.overlap, &t.steps})
     for (TraceSpan& s : *spans) {
       s.start += shift;
       s.name = map[s.name];

@@ -14,6 +14,14 @@ std::string time_cell(Ns ns) {
   return number_cell(static_cast<double>(ns), show_ns(static_cast<double>(ns)));
 }
 
+// Columns of texts; all others are numbers and stand right.
+bool is_text(const std::string& head) {
+  for (const char* t : {"type", "core", "name", "stream", "class", "step", "figure", "collective",
+                        "where", "first kernel", "input shapes", ""})
+    if (head == t) return true;
+  return false;
+}
+
 std::string table(const std::string& title, const std::string& note,
                   const std::vector<std::string>& head, const std::string& rows,
                   bool filter = false) {
