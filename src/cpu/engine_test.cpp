@@ -247,7 +247,9 @@ graph @f(%x: F[T, 5, 24], %y: F[T, 1, 24], %z: F[5, 1]) {
   %9 = aten.clamp(%x) {min=-0.25, max=0.25}
   %10 = aten.neg(%x)
   %11 = aten.pow(%x) {exponent=2}
-  return %0, %1, %2, %3, %4, %5, %7, %8, %9, %10, %11
+  %12 = aten.clamp(%x) {max=0.1}
+  %13 = aten.clamp_min(%x) {min=0.1}
+  return %0, %1, %2, %3, %4, %5, %7, %8, %9, %10, %11, %12, %13
 })",
      "pointwise"},
     {"functions", R"(
@@ -321,9 +323,13 @@ graph @f(%x: F[T, 6, 8], %y: F[T, 2, 8]) {
     {"rows", R"(
 graph @f(%i: i64[B, T], %j: i64[T]) {
   weight %w: F[5, 24] "w"
+  weight %v: F[5, 3, 8] "v"
   %0 = aten.embedding(%w, %i)
   %1 = aten.index_select(%w, %j) {dim=0}
-  return %0, %1
+  %2 = aten.index_select(%v, %j) {dim=0}
+  %3 = aten.slice(%w) {dim=1, start=4, end=20}
+  %4 = aten.index_select(%3, %j) {dim=0}
+  return %0, %1, %2, %4
 })",
      "rows"},
     {"the largest", R"(

@@ -275,8 +275,10 @@ const char* prepare_masked_fill(Prepare& p) {
   return pointwise_of(p, {float_masked_fill, int_masked_fill}, {{0}, {1}, {2, "value"}});
 }
 const char* prepare_clamp(Prepare& p) {
-  if ((!p.has(1) && !p.args.has_attr("min")) || (!p.has(2) && !p.args.has_attr("max")))
-    return "one bound only";
+  const bool low = p.has(1) || p.args.has_attr("min");
+  const bool high = p.has(2) || p.args.has_attr("max");
+  if (!high) return pointwise_of(p, {float_maximum}, {{0}, {1, "min"}});
+  if (!low) return pointwise_of(p, {float_minimum}, {{0}, {2, "max"}});
   return pointwise_of(p, {float_clamp}, {{0}, {1, "min"}, {2, "max"}});
 }
 const char* prepare_clamp_min(Prepare& p) {

@@ -25,23 +25,33 @@ void check_ids(const IndexCheck& a, int /*thread*/, int /*n_threads*/) {
   }
 }
 
+// t [N, ..] as [N, elements of the rest]; false when the rest is not contiguous.
+bool flat_rows(const TensorView& t, Matrix* m) {
+  Levels rest;
+  if (t.rank() < 2 || !merge_axes(t, 1, t.rank(), 1, &rest)) return false;
+  if (rest.size[0] != 1 && rest.stride[0] != 1) return false;
+  *m = {t.shape[0], rest.size[0], t.strides[0]};
+  return true;
+}
+
+// y = the rows of the table, [N, ..], that ids name.
 const char* rows_of(Prepare& p, const TensorView& table, const TensorView& ids, const char* what) {
   const TensorView& y = p.out();
-  Matrix mt, my;
+  Matrix mt;
   if (!kernel_float(table.dtype) || table.dtype != y.dtype) return "dtypes";
   if ((ids.dtype != DType::i64 && ids.dtype != DType::i32) || !ids.contiguous())
     return "the indices' layout";
-  if (table.rank() != 2 || !as_matrix(table, &mt) || !as_matrix(y, &my)) return "strides";
-  if (my.rows == 0 || my.cols == 0) return "an empty result";
+  if (!flat_rows(table, &mt)) return "strides";
+  if (y.numel() == 0) return "an empty result";
   p.launch<check_ids>("check_ids", ids.bytes()) = {ids.data, ids.dtype, ids.numel(), mt.rows, what};
   p.last().serial = true;
   auto& a = p.launch<kernels::embedding>("rows", 2 * y.bytes());
   a.table = {table.data, table.dtype, mt.stride};
   a.ids = ids.data;
   a.ids_dtype = ids.dtype;
-  a.y = {y.data, y.dtype, my.stride};
-  a.rows = my.rows;
-  a.cols = my.cols;
+  a.y = {y.data, y.dtype, mt.cols};
+  a.rows = ids.numel();
+  a.cols = mt.cols;
   return nullptr;
 }
 
