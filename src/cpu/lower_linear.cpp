@@ -1,4 +1,5 @@
 // Matrix products with a weight: aten.linear, mm, addmm, and matmul by a matrix.
+#include "cpu/glu.h"
 #include "cpu/kernels/linear.h"
 #include "cpu/prepare.h"
 #include "cpu/rows.h"
@@ -31,7 +32,7 @@ bool weight_view(const TensorView& w, bool n_k, WeightView* out) {
 }
 
 const char* linear(Prepare& p, const TensorView& x, const TensorView& w, bool n_k,
-                   const TensorView* bias) {
+                   const TensorView* bias, const kernels::Glu* glu = nullptr) {
   const TensorView& y = p.out();
   if (!kernel_float(x.dtype) || !kernel_float(w.dtype) || !kernel_float(y.dtype))
     return "dtypes other than f32, bf16, f16";
@@ -56,6 +57,10 @@ const char* linear(Prepare& p, const TensorView& x, const TensorView& w, bool n_
     a.bias = bias->data;
     a.bias_dtype = bias->dtype;
   }
+  if (glu != nullptr) {
+    a.gated = true;
+    a.glu = *glu;
+  }
   a.layout = v.layout;
   a.m = mx.rows;
   a.n = v.n;
@@ -72,6 +77,11 @@ const char* linear(Prepare& p, const TensorView& x, const TensorView& w, bool n_
 
 const char* prepare_linear(Prepare& p) {
   return linear(p, p.in(0), p.in(1), true, p.has(2) ? &p.in(2) : nullptr);
+}
+
+const char* prepare_linear_glu(Prepare& p) {
+  const kernels::Glu glu = glu_of(p.args);
+  return linear(p, p.in(0), p.in(1), true, p.has(2) ? &p.in(2) : nullptr, &glu);
 }
 
 const char* prepare_mm(Prepare& p) { return linear(p, p.in(0), p.in(1), false, nullptr); }

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "cpu/glu.h"
 #include "cpu/kernels/elementwise.h"
 #include "cpu/kernels/linear.h"
 #include "cpu/kernels/moe.h"
@@ -100,7 +101,7 @@ void make_offsets(const GroupArgs& a, int /*thread*/, int /*n_threads*/) {
 
 // x [M, K] * w [E, K, N] (+ bias [E, N]).
 const char* grouped(Prepare& p, const TensorView& x, const TensorView& w, const TensorView* bias,
-                    const TensorView& list, bool counts) {
+                    const TensorView& list, bool counts, const kernels::Glu* glu = nullptr) {
   const TensorView& y = p.out();
   if (!kernel_float(x.dtype) || !kernel_float(w.dtype) || !kernel_float(y.dtype)) return "dtypes";
   if (x.rank() != 2 || w.rank() != 3 || x.strides[1] != 1) return "strides";
@@ -135,7 +136,11 @@ const char* grouped(Prepare& p, const TensorView& x, const TensorView& w, const 
   a.k = x.shape[1];
   a.n = w.shape[2];
   a.x_stride = x.strides[0];
-  a.y_stride = a.n;
+  a.y_stride = y.shape[1];
+  if (glu != nullptr) {
+    a.gated = true;
+    a.glu = *glu;
+  }
   g.n_experts = w.shape[0];
   g.w_expert_stride = w.strides[0];
   auto& o = p.launch<make_offsets>("group_offsets", list.bytes());
@@ -147,7 +152,7 @@ const char* grouped(Prepare& p, const TensorView& x, const TensorView& w, const 
        list.shape[0],
        a.m,
        static_cast<std::byte*>(y.data),
-       a.n * static_cast<std::int64_t>(size_of(y.dtype))};
+       a.y_stride * static_cast<std::int64_t>(size_of(y.dtype))};
   p.scratch(&o.offsets, static_cast<std::size_t>(list.shape[0] + 1) * sizeof(std::int32_t));
   // At most one expert's weight per row.
   const std::int64_t active = std::min(g.n_experts, a.m);
@@ -237,6 +242,10 @@ const char* prepare_init_routing(Prepare& p) {
 const char* prepare_grouped_matmul(Prepare& p) {
   return grouped(p, p.in(0), p.in(1), p.has(2) ? &p.in(2) : nullptr, p.in(3),
                  p.args.i64("group_list_type") == 1);
+}
+const char* prepare_grouped_linear_glu(Prepare& p) {
+  const kernels::Glu glu = glu_of(p.args);
+  return grouped(p, p.in(0), p.in(1), p.has(2) ? &p.in(2) : nullptr, p.in(3), true, &glu);
 }
 const char* prepare_grouped_mm(Prepare& p) {
   if (!p.has(2) || p.has(3)) return "no groups, or a bias";
