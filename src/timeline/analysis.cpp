@@ -15,16 +15,6 @@ namespace tk {
 
 namespace {
 
-std::string label_of(const ProfileFiles& files) {
-  std::string name = files.root.filename().string();
-  if (name.empty()) name = files.root.parent_path().filename().string();
-  for (const char* end : {".gz", ".csv", ".json", "_ascend_pt"})
-    if (name.ends_with(end)) name.resize(name.size() - std::string(end).size());
-  for (char& c : name)
-    if (!(std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.')) c = '_';
-  return name.empty() || name == "." || name == ".." ? "profile" : name;
-}
-
 OutlierRule outlier_rule(const std::string& text) {
   OutlierRule rule;
   const std::size_t at = text.find(':');
@@ -105,6 +95,16 @@ void gate(Analysis& a, const ProfileOptions& options) {
 
 }  // namespace
 
+std::string default_label(const ProfileFiles& files) {
+  std::string name = files.root.filename().string();
+  if (name.empty()) name = files.root.parent_path().filename().string();
+  for (const char* end : {".gz", ".csv", ".json", "_ascend_pt"})
+    if (name.ends_with(end)) name.resize(name.size() - std::string(end).size());
+  for (char& c : name)
+    if (!(std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.')) c = '_';
+  return name.empty() || name == "." || name == ".." ? "profile" : name;
+}
+
 std::unique_ptr<Analysis> analyse(const ProfileFiles& files, const ProfileOptions& options) {
   auto out = std::make_unique<Analysis>();
   Analysis& a = *out;
@@ -114,7 +114,7 @@ std::unique_ptr<Analysis> analyse(const ProfileFiles& files, const ProfileOption
   load.allow_truncated = options.allow_truncated;
   a.timeline = load_profile(files, load);
   Timeline& t = a.timeline;
-  a.label = options.label.empty() ? label_of(files) : options.label;
+  a.label = options.label.empty() ? default_label(files) : options.label;
   const std::optional<int> rank = files.rank ? files.rank : t.info.rank;
   a.rank = rank ? std::to_string(*rank) : "unknown";
   a.roles = roles_of(t);

@@ -33,6 +33,9 @@ struct Analysis {
   const StepSummary& step() const { return steps[choice.step]; }
 };
 
+// The name of a run where none was given: the folder's, made safe for a path.
+std::string default_label(const ProfileFiles& files);
+
 // Throws UserError. A profile without layers has no metrics.
 std::unique_ptr<Analysis> analyse(const ProfileFiles& files, const ProfileOptions& options);
 

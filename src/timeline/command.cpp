@@ -8,9 +8,11 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "timeline/analysis.h"
 #include "timeline/check.h"
 #include "timeline/compare.h"
 #include "timeline/options.h"
+#include "timeline/ranks.h"
 #include "timeline/run.h"
 
 namespace tk {
@@ -40,7 +42,9 @@ std::vector<ProfileFiles> choose(const std::string& path, const ProfileOptions& 
 }
 
 // --compare: a run's folder, or a profile, which is analysed first.
-Run other_run(const std::string& path, const ProfileOptions& o, const fs::path& run_folder) {
+// `taken`: labels of the runs so far.
+Run other_run(const std::string& path, const ProfileOptions& o, const fs::path& run_folder,
+              const std::vector<Run>& taken) {
   std::error_code ignored;
   if (fs::exists(fs::path(path) / "metrics.json", ignored) ||
       fs::exists(fs::path(path) / "overview.json", ignored))
@@ -61,6 +65,12 @@ Run other_run(const std::string& path, const ProfileOptions& o, const fs::path& 
   other.samples.clear();
   other.all = false;
   const auto chosen = choose(path, other);
+  const std::string label = default_label(chosen.front());
+  auto is_taken = [&](const std::string& name) {
+    return std::any_of(taken.begin(), taken.end(), [&](const Run& r) { return r.label == name; });
+  };
+  other.label = label;
+  for (int n = 2; is_taken(other.label); ++n) other.label = cat(label, "_", n);
   const RunResult result = run_profile(chosen.front(), other, run_folder);
   return read_run(result.page_folder);
 }
@@ -74,6 +84,9 @@ int run(const ProfileOptions& o) {
   if (o.check) {
     const CheckReport report = check_profile(o);
     if (!o.out.empty()) {
+      ProfileFiles whole;
+      whole.root = whole.folder = o.path;
+      refuse_inside(o.out, whole);
       fs::create_directories(o.out);
       write_file(fs::path(o.out) / "profile_check.json",
                  check_json(report).dump(1, ' ', false, json::error_handler_t::replace) + "\n");
@@ -87,13 +100,6 @@ int run(const ProfileOptions& o) {
   if (o.keep_ai_cpu && !o.overview)
     throw UserError("TK0922",
                     "--keep-ai-cpu shifts the index of operators and works with --overview only");
-  if (!o.graph.empty())
-    throw UserError("TK0922",
-                    "--graph is not supported by this build: a captured model cannot be aligned "
-                    "with a profile yet")
-        .help(
-            "leave it out: layers are found from the kernels; a Timeline of ours carries module "
-            "paths");
   int code = 0;
   const auto chosen = choose(o.path, o);
   for (const ProfileFiles& f : chosen) {
@@ -110,7 +116,7 @@ int run(const ProfileOptions& o) {
     if (!o.compare.empty()) {
       runs.push_back(read_run(result.page_folder));
       for (const std::string& path : o.compare)
-        runs.insert(runs.end() - 1, other_run(path, o, result.run_folder));
+        runs.insert(runs.end() - 1, other_run(path, o, result.run_folder, runs));
     } else {
       runs = read_runs(result.run_folder / "runs");
     }
@@ -125,6 +131,13 @@ int run(const ProfileOptions& o) {
     }
     append_history(result.run_folder / "HISTORY.md", result.label, result.history + observations);
     std::cout << result.text;
+  }
+  if (o.all && chosen.size() > 1) {
+    const fs::path out = o.out.empty() ? "perf_breakdown" : o.out;
+    const RankReport ranks = compare_ranks(chosen, o);
+    write_file(out / "ranks.json",
+               ranks_json(ranks).dump(1, ' ', false, json::error_handler_t::replace) + "\n");
+    if (!o.json) std::cout << ranks_text(ranks);
   }
   return code;
 }

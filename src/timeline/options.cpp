@@ -34,9 +34,6 @@ int parse_profile_options(int argc, char** argv, ProfileOptions& o) {
                  "structure_spec.json: layers and blocks by a person (with --samples)");
   app.add_option("--samples", o.samples, "sample_ack.json: one example of each block");
   app.add_option("--rules", o.rules, "cluster rules (<network>_spec.json)");
-  app.add_option("--graph", o.graph, "captured model, for names and structure (a folder or .pt2)");
-  app.add_option("--theory", o.theory, "on, off, or an operator_analysis.csv");
-  app.add_option("--theory-decisions", o.theory_decisions, "which stream's theory counts (JSON)");
   app.add_option("--taxonomy", o.taxonomy, "families of data movement (JSON)");
   app.add_option("--annotations", o.annotations, "judgements by stable key (JSON)");
   app.add_option("--outlier", o.outlier, "iqr:1.5 or z:2");
@@ -45,15 +42,12 @@ int parse_profile_options(int argc, char** argv, ProfileOptions& o) {
       ->check(CLI::Range(0.0, 1.0));
   app.add_option("--accept", o.accept, "blocking codes that may pass (comma separated)")
       ->delimiter(',');
-  app.add_option("--reuse", o.reuse, "what to take from an earlier run")
-      ->check(CLI::IsMember({"auto", "all", "spec", "none"}));
   app.add_option("--compare", o.compare, "other profiles or runs");
   app.add_option("--baseline", o.baseline, "label that the others are compared with");
   app.add_option("--metric", o.metric, "what is compared")
       ->check(CLI::IsMember({"median", "mean", "p95", "max", "std"}));
   app.add_flag("--split,!--no-split", o.split, "cut kernels and trace per component into splits/");
   app.add_flag("--no-insights", o.no_insights, "no insights");
-  app.add_flag("--ask", o.ask, "write the questions about the structure instead of deciding");
   app.add_flag("--no-trace", o.no_trace, "do not read the trace");
   app.add_flag("--allow-truncated", o.allow_truncated, "read what is whole of files that were cut");
   app.add_flag("--strict-steps", o.strict_steps, "stop if steps differ in their kernels");

@@ -9,16 +9,15 @@ namespace tk {
 struct ProfileOptions {
   std::string path, out, label, stage, step = "auto";
   int rank = -1;
-  std::string structure, samples, rules, theory = "on", theory_decisions, taxonomy, annotations;
+  std::string structure, samples, rules, taxonomy, annotations;
   std::string outlier;  // iqr:1.5, z:2
   double unmatched_limit = 0.05;
   std::vector<std::string> accept;
-  std::string reuse = "auto", graph;
   std::vector<std::string> compare;
   std::string baseline, metric = "median";
   bool split = false, json = false, overview = false, check = false, all = false;
   bool allow_truncated = false, no_trace = false, strict_steps = false, keep_ai_cpu = false,
-       no_insights = false, ask = false;
+       no_insights = false;
   std::string log, expect, withdraw, withdraw_reason;
   double latency_ms = 0;
 

@@ -23,22 +23,6 @@ using nlohmann::json;
 
 namespace {
 
-// Nothing is ever written into a profile (BD-01).
-void refuse_inside(const fs::path& run, const ProfileFiles& files) {
-  std::error_code ignored;
-  const fs::path inside = fs::weakly_canonical(fs::absolute(run), ignored);
-  const bool folder = fs::is_directory(files.root, ignored);
-  const fs::path profile =
-      fs::weakly_canonical(fs::absolute(folder ? files.root : files.folder), ignored);
-  const auto end =
-      std::mismatch(profile.begin(), profile.end(), inside.begin(), inside.end()).first;
-  // A single file may lie anywhere, also above the results; only its own folder's tables matter.
-  if (end == profile.end() && folder)
-    throw UserError("TK0916", cat("the results' folder ", run.string(), " is inside the profile ",
-                                  profile.string()))
-        .help("give another folder with -o; a profile is never written to");
-}
-
 json inputs_json(const Analysis& a, const ProfileOptions& o) {
   json j = {{"prof_dir", fs::absolute(a.files.root).string()},
             {"kernel_csv", a.files.kernels.empty() ? "" : fs::absolute(a.files.kernels).string()},
@@ -129,6 +113,21 @@ std::vector<RowInsight> make_insights(Analysis& a, const ProfileOptions& o,
 }
 
 }  // namespace
+
+void refuse_inside(const fs::path& run, const ProfileFiles& files) {
+  std::error_code ignored;
+  const fs::path inside = fs::weakly_canonical(fs::absolute(run), ignored);
+  const bool folder = fs::is_directory(files.root, ignored);
+  const fs::path profile =
+      fs::weakly_canonical(fs::absolute(folder ? files.root : files.folder), ignored);
+  const auto end =
+      std::mismatch(profile.begin(), profile.end(), inside.begin(), inside.end()).first;
+  // A single file may lie anywhere, also above the results; only its own folder's tables matter.
+  if (end == profile.end() && folder)
+    throw UserError("TK0916", cat("the results' folder ", run.string(), " is inside the profile ",
+                                  profile.string()))
+        .help("give another folder with -o; a profile is never written to");
+}
 
 std::string rank_folder(const ProfileFiles& f) {
   std::string name = f.rank ? cat("rank", *f.rank) : f.folder.filename().string();

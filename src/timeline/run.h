@@ -19,6 +19,9 @@ struct RunResult {
 RunResult run_profile(const ProfileFiles& files, const ProfileOptions& options,
                       const std::filesystem::path& folder);
 
+// Nothing is ever written into a profile (BD-01): throws TK0916.
+void refuse_inside(const std::filesystem::path& results, const ProfileFiles& files);
+
 // The name of the folder of one of several profiles: rank0_decode.
 std::string rank_folder(const ProfileFiles& files);
 

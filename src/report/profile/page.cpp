@@ -26,41 +26,79 @@ double reference(const SubItem& item) {
   return median_of(v);
 }
 
+// What stands on the chips of one row, per instance.
+struct RowMarks {
+  std::vector<int> slow, fast, extra, missing;
+  std::vector<bool> outlier, opens;
+};
+
+RowMarks marks_of(const PageInput& in, const SubItem& item) {
+  const std::size_t n = item.per_instance.size();
+  RowMarks m;
+  for (auto* v : {&m.slow, &m.fast, &m.extra, &m.missing}) v->assign(n, 0);
+  m.outlier.assign(n, false);
+  m.opens.assign(n, false);
+  for (std::size_t i : item.outliers) m.outlier[i] = true;
+  for (const KernelOutlier& o : item.kernel_outliers)
+    ++(static_cast<double>(o.duration) > o.baseline ? m.slow : m.fast)[o.instance];
+  for (const CountAnomaly& a : item.count_anomalies)
+    (a.count > a.usual ? m.extra : m.missing)[a.instance] += std::abs(a.count - a.usual);
+  if (!item.bubble && in.timeline.table)
+    for (const OpRecord& r : item.records) m.opens[r.instance] = true;
+  return m;
+}
+
+// At most this many chips stand in a row: a page of a few layers has all, one of thousands of
+// passes its outliers and a sample in equal steps.
+constexpr std::size_t most_chips = 160;
+
+std::vector<std::size_t> shown_instances(const RowMarks& m) {
+  const std::size_t n = m.outlier.size();
+  std::vector<bool> take(n, n <= most_chips);
+  if (n > most_chips) {
+    std::size_t left = most_chips;
+    for (std::size_t i = 0; i < n && left > most_chips / 4; ++i)
+      if (m.outlier[i]) {
+        take[i] = true;
+        --left;
+      }
+    for (std::size_t i = 0; i < n; i += n / left + 1) take[i] = true;
+  }
+  std::vector<std::size_t> out;
+  for (std::size_t i = 0; i < n; ++i)
+    if (take[i]) out.push_back(i);
+  return out;
+}
+
 std::string chip(const PageInput& in, const Section& s, std::size_t section, const SubItem& item,
-                 std::size_t number, std::size_t i, double median, bool phase_change) {
+                 std::size_t number, std::size_t i, double median, const RowMarks& row,
+                 bool phase_change) {
   const Component& c = in.structure.components[s.instances[i]];
   const double v = static_cast<double>(item.per_instance[i]);
   const double high = std::max(1.0, item.series.high);
-  const bool out = std::find(item.outliers.begin(), item.outliers.end(), i) != item.outliers.end();
   const double off = median > 0 ? (v - median) / median : 0;
   std::string classes = "chip";
   std::string deviation;
-  if (out) {
+  if (row.outlier[i]) {
     const double size = std::fabs(off);
     classes += cat(off >= 0 ? " slow" : " fast", size >= 0.5 ? " t3" : size >= 0.2 ? " t2" : " t1");
     deviation = fmt::format(" vs median {} ({:+.0f}%)", show_ns(median), 100 * off);
   }
   if (phase_change) classes += " phase";
-  int slow = 0, fast = 0, extra = 0, missing = 0;
-  for (const KernelOutlier& o : item.kernel_outliers)
-    if (o.instance == i) (static_cast<double>(o.duration) > o.baseline ? slow : fast)++;
-  for (const CountAnomaly& a : item.count_anomalies)
-    if (a.instance == i) (a.count > a.usual ? extra : missing) += std::abs(a.count - a.usual);
   std::string marks;
   auto mark = [&](int n, const char* what) {
     if (n) marks += fmt::format("<i class={0}>{1} {0}</i>", what, n);
   };
-  mark(slow, "slow");
-  mark(fast, "fast");
-  mark(extra, "extra");
-  mark(missing, "missing");
-  std::string label = c.phase == "main" ? cat('#', c.layer) : cat(escaped(c.phase), '#', c.layer);
-  std::string inside = fmt::format("<b style=\"--w:{:.1f}%\"></b><span>{}</span><em>{}{}</em>{}",
-                                   100 * v / high, label, show_ns(v), deviation, marks);
-  const bool opens = !item.bubble && item.name != "TOTAL" && in.timeline.table &&
-                     std::any_of(item.records.begin(), item.records.end(),
-                                 [&](const OpRecord& r) { return r.instance == i; });
-  if (!opens)
+  mark(row.slow[i], "slow");
+  mark(row.fast[i], "fast");
+  mark(row.extra[i], "extra");
+  mark(row.missing[i], "missing");
+  const std::string label =
+      c.phase == "main" ? cat('#', c.layer) : cat(escaped(c.phase), '#', c.layer);
+  const std::string inside =
+      fmt::format("<b style=\"--w:{:.1f}%\"></b><span>{}</span><em>{}{}</em>{}", 100 * v / high,
+                  label, show_ns(v), deviation, marks);
+  if (!row.opens[i])
     return fmt::format("<div class=\"{}\"><div class=face>{}</div></div>", classes, inside);
   return fmt::format(
       "<details class=\"{}\" data-s={} data-i={} data-n={}><summary "
@@ -153,11 +191,17 @@ std::string section_html(const PageInput& in, std::size_t number) {
     const double median = reference(item);
     std::string chips;
     std::string phase;
-    for (std::size_t i = 0; i < item.per_instance.size(); ++i) {
+    const RowMarks marks = marks_of(in, item);
+    const std::vector<std::size_t> shown = shown_instances(marks);
+    for (std::size_t i : shown) {
       const Component& c = in.structure.components[s.instances[i]];
-      chips += chip(in, s, number, item, index, i, median, i > 0 && c.phase != phase);
+      chips +=
+          chip(in, s, number, item, index, i, median, marks, !phase.empty() && c.phase != phase);
       phase = c.phase;
     }
+    if (shown.size() < item.per_instance.size())
+      chips += fmt::format("<small>{} of {} instances: outliers first, then in equal steps</small>",
+                           shown.size(), item.per_instance.size());
     const double share =
         s.total.series.median > 0 ? 100 * item.series.median / s.total.series.median : 0;
     out += fmt::format(
@@ -221,7 +265,10 @@ std::string layer_bars(const PageInput& in) {
   for (std::size_t i = 0; i < types.size(); ++i)
     out += fmt::format("<span><i class=\"k{}\"></i>{}</span>", i % 8, escaped(types[i]));
   out += "</p><div class=bars>";
-  for (const Bar& b : bars) {
+  constexpr std::size_t most_bars = 800;
+  const std::size_t stride = bars.size() / most_bars + 1;
+  for (std::size_t n = 0; n < bars.size(); n += stride) {
+    const Bar& b = bars[n];
     std::string title = escaped(b.name), parts;
     for (const auto& [type, ns] : b.parts) {
       const std::size_t i =
