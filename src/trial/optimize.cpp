@@ -399,7 +399,10 @@ class Pipeline {
     }
     const Decision d = trial(move, phase, all);
     if (d == Decision::kept) return true;
-    if (groups.size() == 1 || d == Decision::not_tried) return false;
+    const LedgerRow& last = ledger().rows.back();
+    const bool worth_splitting =
+        !last.model.passed || last.decode.slower() || last.prefill.slower();
+    if (groups.size() == 1 || d == Decision::not_tried || !worth_splitting) return false;
     bool kept = false;
     for (const Group& g : groups) {
       // Sites go stale when the graph changes: find this place again.
@@ -501,7 +504,7 @@ class Pipeline {
       row->why = cat(figure, " in ", c.metric);
     } else if (c.slower()) {
       row->why = cat("right, but slower: ", figure, " in ", c.metric);
-    } else if (row->nodes_after < row->nodes_before && c.ratio <= 1.01) {
+    } else if (row->nodes_after < row->nodes_before) {
       row->decision = Decision::kept;
       row->why = cat("no difference beyond noise (", figure, "), and ",
                      row->nodes_before - row->nodes_after, " nodes fewer");

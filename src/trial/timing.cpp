@@ -52,7 +52,9 @@ Comparison time_in_turn(const std::string& metric, const std::function<void()>& 
   seconds_of(before, 1);
   seconds_of(after, 1);
   const double once = std::max({seconds_of(before, 2), seconds_of(after, 2), 1e-7});
-  const int repeat = std::clamp(static_cast<int>(std::ceil(options.sample_s / once)), 3, 1000);
+  // Short work is repeated so that the clock can tell, and so that one disturbance does not count.
+  const int least = once < 0.01 ? 3 : 1;
+  const int repeat = std::clamp(static_cast<int>(std::ceil(options.sample_s / once)), least, 1000);
   std::vector<double> a;
   std::vector<double> b;
   std::vector<double> ratios;
@@ -67,7 +69,9 @@ Comparison time_in_turn(const std::string& metric, const std::function<void()>& 
     ratios.push_back(second / first);
     const double spent =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (round + 1 < options.min_rounds) continue;
+    // Long work gets fewer rounds rather than more time.
+    const bool enough = round + 1 >= options.min_rounds || (round >= 4 && spent > options.budget_s);
+    if (!enough) continue;
     const MedianInterval m = median_interval(ratios);
     if (spent > options.budget_s || m.high < 1 || m.low > 1) break;
   }
