@@ -235,6 +235,43 @@ TEST(AutoStructure, PassesBecomeStepsWithoutStepIds) {
   EXPECT_EQ(t.text(t.kernels[by_step[2][0]].type), "GatherV2");
 }
 
+TEST(AutoStructure, EncoderBeforeTheModel) {
+  std::vector<KernelText> v;
+  Ns at = 0;
+  auto add = [&](const char* type, const char* shapes) {
+    KernelText x = k(at, 1000, type);
+    x.in_shapes = shapes;
+    v.push_back(x);
+    at += 1100;
+  };
+  for (int l = 0; l < 5; ++l) {
+    add("LayerNormV3", "64,1280;1280;1280");
+    add("MatMulV2", "64,1280;1280,3840");
+    add("FlashAttentionScore", "64,16,80");
+    add("MatMulV2", "64,1280;1280,1280");
+    add("LayerNormV3", "64,1280;1280;1280");
+    add("MatMulV2", "64,1280;1280,5120");
+    add("Gelu", "64,5120");
+    add("MatMulV2", "64,5120;5120,1280");
+  }
+  add("LayerNormV3", "64,1280;1280;1280");
+  add("MatMulV2", "16,5120;5120,1024");
+  for (KernelText x : model(6, 1, false)) {
+    x.start += at;
+    v.push_back(x);
+  }
+  Timeline t = make_timeline(v, 0);
+  const Structure s = auto_structure(t, step_ops(t, 0, kernels_by_step(t)[0]), roles_of(t));
+  ASSERT_TRUE(s.found) << s.reason;
+  ASSERT_EQ(s.phases.size(), 2u);
+  EXPECT_EQ(s.phases[0].layers, 5);
+  EXPECT_EQ(s.phases[1].name, "main");
+  EXPECT_EQ(s.phases[1].layers, 6);
+  EXPECT_TRUE(s.pre.empty());
+  EXPECT_EQ(s.between.size(), 3u);  // the merger's two, the embedding
+  EXPECT_EQ(s.post.size(), 3u);
+}
+
 TEST(AutoStructure, NoTransformerIsSaid) {
   std::vector<KernelText> v;
   for (int i = 0; i < 20; ++i) v.push_back(k(i * 100, 50, i % 2 ? "Conv2D" : "Relu"));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -26,8 +27,8 @@ using Counter = std::map<std::int64_t, std::size_t>;
 class StreamWalk {
  public:
   StreamWalk(const Timeline& t, const StepOps& ops, const std::vector<Role>& roles,
-             const std::vector<std::uint32_t>& sequence)
-      : t_(t), ops_(ops), roles_(roles), seq_(sequence) {}
+             const std::vector<std::uint32_t>& sequence, std::size_t lo, std::size_t hi)
+      : t_(t), ops_(ops), roles_(roles), seq_(sequence), lo_(lo), hi_(hi) {}
 
   struct Layer {
     std::size_t begin = 0, ffn = 0, end = 0;  // places in the sequence; ffn == end: no MLP found
@@ -52,21 +53,60 @@ class StreamWalk {
   const std::vector<Pass>& passes() const { return passes_; }
   std::int64_t hidden() const { return hidden_; }
 
+  // Where models of different widths meet on the stream (a vision encoder before a language model):
+  // the places behind which a new one begins. Two neighbouring intervals between attention kernels
+  // that share no norm's width belong to different models.
+  std::vector<std::size_t> seams() {
+    find_anchors();
+    std::vector<std::size_t> out;
+    std::set<std::int64_t> common;
+    std::size_t intervals = 0;
+    for (std::size_t a = 0; a + 1 < anchors_.size(); ++a) {
+      std::set<std::int64_t> widths;
+      for (std::size_t i = anchors_[a] + 1; i < anchors_[a + 1]; ++i)
+        if (role(i) == Role::norm)
+          if (const std::int64_t w = norm_width(i); w > 256) widths.insert(w);
+      if (widths.empty()) continue;
+      std::set<std::int64_t> both;
+      std::set_intersection(common.begin(), common.end(), widths.begin(), widths.end(),
+                            std::inserter(both, both.end()));
+      if (intervals == 0) {
+        common = widths;
+      } else if (both.empty()) {
+        out.push_back(a > 0 ? anchors_[a - 1] + 1 : lo_);
+        common = widths;
+        intervals = 0;
+      } else {
+        common = both;
+      }
+      ++intervals;
+    }
+    anchors_.clear();
+    return out;
+  }
+
  private:
   const Kernel& at(std::size_t i) const { return t_.kernels[ops_.ops[seq_[i]]]; }
   Role role(std::size_t i) const { return roles_[at(i).type]; }
 
+  // A matrix multiplication with a norm fused behind it norms its output.
+  std::int64_t norm_width(std::size_t i) const {
+    const bool product = t_.text(at(i).type).find("atmul") != std::string_view::npos;
+    return width_of(t_.text(product ? at(i).out_shapes : at(i).in_shapes));
+  }
+
   void find_anchors() {
-    for (std::size_t i = 0; i < seq_.size(); ++i)
+    for (std::size_t i = lo_; i < hi_; ++i)
       if (role(i) == Role::attention || role(i) == Role::linear_attention) anchors_.push_back(i);
     if (!anchors_.empty()) return;
     // Attention that is not fused: a softmax between two batched matrix multiplications.
-    for (std::size_t i = 0; i < seq_.size(); ++i) {
+    for (std::size_t i = lo_; i < hi_; ++i) {
       if (t_.text(at(i).type).find("oftmax") == std::string_view::npos) continue;
       auto batched_near = [&](int direction) {
         for (int d = 1; d <= 12; ++d) {
           const auto j = static_cast<std::ptrdiff_t>(i) + direction * d;
-          if (j < 0 || j >= static_cast<std::ptrdiff_t>(seq_.size())) return false;
+          if (j < static_cast<std::ptrdiff_t>(lo_) || j >= static_cast<std::ptrdiff_t>(hi_))
+            return false;
           if (role(static_cast<std::size_t>(j)) == Role::matmul)
             return t_.text(at(static_cast<std::size_t>(j)).type).find("atchMat") !=
                    std::string_view::npos;
@@ -82,10 +122,10 @@ class StreamWalk {
   void find_norms() {
     std::vector<std::size_t> all;
     Counter count;
-    for (std::size_t i = 0; i < seq_.size(); ++i)
+    for (std::size_t i = lo_; i < hi_; ++i)
       if (role(i) == Role::norm && !is_backward(t_.text(at(i).type))) {
         all.push_back(i);
-        if (const std::int64_t w = width_of(t_.text(at(i).in_shapes)); w > 0) ++count[w];
+        if (const std::int64_t w = norm_width(i); w > 0) ++count[w];
       }
     if (all.empty()) {
       primitive_norms();
@@ -104,7 +144,7 @@ class StreamWalk {
     if (hidden_ == 0 && !count.empty())  // fewer norms than anchors: the widest
       hidden_ = count.rbegin()->first;
     for (std::size_t i : all)
-      if (hidden_ == 0 || width_of(t_.text(at(i).in_shapes)) == hidden_) norms_.push_back(i);
+      if (hidden_ == 0 || norm_width(i) == hidden_) norms_.push_back(i);
   }
 
   // Anchors with a matrix multiplication by weights between them: at least the number of layers.
@@ -124,7 +164,7 @@ class StreamWalk {
   void primitive_norms() {
     Counter count;
     std::vector<std::size_t> all;
-    for (std::size_t i = 0; i < seq_.size(); ++i)
+    for (std::size_t i = lo_; i < hi_; ++i)
       if (t_.text(at(i).type).starts_with("ReduceMean")) {
         all.push_back(i);
         ++count[width_of(t_.text(at(i).in_shapes))];
@@ -138,7 +178,7 @@ class StreamWalk {
     for (std::size_t i : all) {
       if (width_of(t_.text(at(i).in_shapes)) != hidden_) continue;
       std::size_t first = i;
-      while (first > 0) {
+      while (first > lo_) {
         const std::string_view type = t_.text(at(first - 1).type);
         if (!type.starts_with("Cast") && !type.starts_with("Pow") && !type.starts_with("Square"))
           break;
@@ -186,11 +226,11 @@ class StreamWalk {
                           std::size_t k) {  // the k-th, from 1; seq end if there is none
       auto it = std::upper_bound(norms_.begin(), norms_.end(), from);
       for (; k > 1 && it != norms_.end(); --k) ++it;
-      return it == norms_.end() ? seq_.size() : *it;
+      return it == norms_.end() ? hi_ : *it;
     };
     auto norm_before = [&](std::size_t to) {
       auto it = std::lower_bound(norms_.begin(), norms_.end(), to);
-      return it == norms_.begin() ? std::size_t{0} : *(it - 1);
+      return it == norms_.begin() ? lo_ : *(it - 1);
     };
     Pass pass;
     for (std::size_t a = 0; a < n; ++a) {
@@ -205,10 +245,10 @@ class StreamWalk {
       }
       const bool last = a + 1 == n || norms_between(last_of_[a], anchors_[a + 1]) > usual;
       layer.end = last ? norm_after(last_of_[a], usual) : norm_before(anchors_[a + 1]);
-      if (layer.end == seq_.size() && last && !pass.layers.empty()) {
+      if (layer.end == hi_ && last && !pass.layers.empty()) {
         // No final norm: as long as the layer before it.
         const Layer& model = pass.layers.back();
-        layer.end = std::min(seq_.size(), layer.begin + (model.end - model.begin));
+        layer.end = std::min(hi_, layer.begin + (model.end - model.begin));
       }
       layer.ffn =
           usual >= 2 ? norm_after(last_of_[a], usual >= 4 ? 2 : 1) : after_projection(last_of_[a]);
@@ -220,20 +260,62 @@ class StreamWalk {
 
   // One norm a layer: attention ends behind the first matrix multiplication after it.
   std::size_t after_projection(std::size_t anchor) const {
-    for (std::size_t i = anchor + 1; i < seq_.size(); ++i)
+    for (std::size_t i = anchor + 1; i < hi_; ++i)
       if (role(i) == Role::matmul) return i + 1;
-    return seq_.size();
+    return hi_;
   }
 
   const Timeline& t_;
   const StepOps& ops_;
   const std::vector<Role>& roles_;
   const std::vector<std::uint32_t>& seq_;
+  std::size_t lo_, hi_;  // the part of the sequence that is looked at
   std::vector<std::size_t> anchors_, last_of_, norms_;
   std::vector<bool> linear_;
   std::int64_t hidden_ = 0;
   std::vector<Pass> passes_;
 };
+
+// The first attention kernel from `from` on: a model before it ends there at the latest.
+std::size_t next_model(const Timeline& t, const StepOps& ops, const std::vector<Role>& roles,
+                       const std::vector<std::uint32_t>& sequence, std::size_t from) {
+  for (std::size_t i = from; i < sequence.size(); ++i) {
+    const Role r = roles[t.kernels[ops.ops[sequence[i]]].type];
+    if (r == Role::attention || r == Role::linear_attention) return i;
+  }
+  return sequence.size();
+}
+
+struct Walked {
+  std::vector<StreamWalk::Pass> passes;
+  std::int64_t hidden = 0;  // of the longest pass
+};
+
+// All passes on a stream, model by model.
+Walked walk_stream(const Timeline& t, const StepOps& ops, const std::vector<Role>& roles,
+                   const std::vector<std::uint32_t>& sequence) {
+  Walked out;
+  std::vector<std::size_t> bounds = StreamWalk(t, ops, roles, sequence, 0, sequence.size()).seams();
+  bounds.push_back(sequence.size());
+  std::size_t lo = 0, longest = 0, claimed = 0;
+  for (std::size_t hi : bounds) {
+    // The seam lies behind an attention kernel of the model before: its last layer reaches further.
+    StreamWalk walk(t, ops, roles, sequence, lo,
+                    hi == sequence.size() ? hi : next_model(t, ops, roles, sequence, hi));
+    if (walk.find())
+      for (StreamWalk::Pass pass : walk.passes()) {
+        if (pass.layers.front().begin < claimed) pass.layers.front().begin = claimed;
+        if (pass.layers.size() > longest) {
+          longest = pass.layers.size();
+          out.hidden = walk.hidden();
+        }
+        claimed = pass.layers.back().end;
+        out.passes.push_back(std::move(pass));
+      }
+    lo = hi;
+  }
+  return out;
+}
 
 // The stream with the most attention kernels, else the busiest.
 std::int32_t main_stream(const Timeline& t, const StepOps& ops, const std::vector<Role>& roles) {
@@ -350,15 +432,15 @@ Structure auto_structure(const Timeline& t, const StepOps& ops, const std::vecto
     return s;
   }
   const auto& sequence = streams.at(main);
-  StreamWalk walk(t, ops, roles, sequence);
-  if (!walk.find()) {
+  const Walked walk = walk_stream(t, ops, roles, sequence);
+  if (walk.passes.empty()) {
     s.reason =
         "no repeated attention with norms around it on any stream: not the inference of a "
         "transformer";
     return s;
   }
   // The longest pass is the main model; what comes before it is an encoder, after it the MTP head.
-  const auto& passes = walk.passes();
+  const auto& passes = walk.passes;
   std::size_t longest = 0;
   for (std::size_t p = 1; p < passes.size(); ++p)
     if (passes[p].layers.size() > passes[longest].layers.size()) longest = p;
@@ -421,7 +503,7 @@ Structure auto_structure(const Timeline& t, const StepOps& ops, const std::vecto
               [](const Composition& a, const Composition& b) { return a.layers < b.layers; });
   }
   s.found = true;
-  if (walk.hidden()) s.hint = cat("hidden ", walk.hidden());
+  if (walk.hidden) s.hint = cat("hidden ", walk.hidden);
   finish_structure(t, ops, s);
   return s;
 }
@@ -434,9 +516,9 @@ std::size_t cut_passes(Timeline& t, const std::vector<Role>& roles) {
   const auto streams = ops_by_stream(t, ops);
   if (main == no_stream) return 0;
   const auto& sequence = streams.at(main);
-  StreamWalk walk(t, ops, roles, sequence);
-  if (!walk.find() || walk.passes().size() < 2) return 0;
-  const auto& passes = walk.passes();
+  const Walked walk = walk_stream(t, ops, roles, sequence);
+  if (walk.passes.size() < 2) return 0;
+  const auto& passes = walk.passes;
   std::size_t longest = 0;
   for (const auto& p : passes) longest = std::max(longest, p.layers.size());
   if (longest < 2) return 0;
