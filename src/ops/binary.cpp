@@ -23,27 +23,6 @@ std::vector<Type> infer_compare(const Args& args) {
 
 namespace {
 
-// Signed integers wrap around.
-template <typename T>
-T wrap_add(T a, T b) {
-  if constexpr (std::is_integral_v<T>) {
-    return static_cast<T>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
-  } else {
-    return a + b;
-  }
-}
-template <typename T>
-T wrap_mul(T a, T b) {
-  if constexpr (std::is_integral_v<T>) {
-    return static_cast<T>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
-  } else if constexpr (std::is_same_v<T, Complex>) {
-    // The library's product repairs infinities; PyTorch's is the plain formula.
-    return {a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real()};
-  } else {
-    return a * b;
-  }
-}
-
 // alpha in the computing type.
 template <typename T>
 T factor(const EvalArgs& args, std::string_view name) {

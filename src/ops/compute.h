@@ -40,6 +40,27 @@ void with_float(DType dtype, F f) {
   f(float{});
 }
 
+// Sums and products; integers wrap around.
+template <typename T>
+T wrap_add(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+  } else {
+    return a + b;
+  }
+}
+template <typename T>
+T wrap_mul(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+  } else if constexpr (std::is_same_v<T, Complex>) {
+    // The library's product repairs infinities; PyTorch's is the plain formula.
+    return {a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real()};
+  } else {
+    return a * b;
+  }
+}
+
 constexpr int block = 256;
 
 // Elements offset, offset + stride, ... of t, converted to C: either t's own memory or `buffer`.

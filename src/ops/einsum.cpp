@@ -178,7 +178,7 @@ Operand summed(const Operand& o, const Labels& kept) {
     for_reduced(o.t, gone, [&](std::int64_t i, const TensorView& part) {
       T total{};
       for_values<T>(part, [&](const T* v, int n) {
-        for (int k = 0; k < n; ++k) total += v[k];
+        for (int k = 0; k < n; ++k) total = wrap_add(total, v[k]);
       });
       store_one(out.t, i, total);
     });

@@ -198,20 +198,12 @@ void gemm_plain(const TensorView& a, const TensorView& b, const TensorView& out,
         const int n = static_cast<int>(std::min<std::int64_t>(block, k - e));
         const T* x = load(a, i * a.strides[0] + e * a.strides[1], a.strides[1], n, left.data());
         const T* y = load(b, j * b.strides[1] + e * b.strides[0], b.strides[0], n, right.data());
-        for (int u = 0; u < n; ++u) {
-          if constexpr (std::is_integral_v<T>) {  // wraps around
-            sum =
-                static_cast<T>(static_cast<std::uint64_t>(sum) +
-                               static_cast<std::uint64_t>(x[u]) * static_cast<std::uint64_t>(y[u]));
-          } else {
-            sum += x[u] * y[u];
-          }
-        }
+        for (int u = 0; u < n; ++u) sum = wrap_add(sum, wrap_mul(x[u], y[u]));
       }
-      if (alpha != 1) sum *= static_cast<T>(alpha);
+      if (alpha != 1) sum = wrap_mul(sum, static_cast<T>(alpha));
       if (adds) {
         const T* z = load(add, i * add.strides[0] + j * add.strides[1], 1, 1, left.data());
-        sum += static_cast<T>(beta) * *z;
+        sum = wrap_add(sum, wrap_mul(static_cast<T>(beta), *z));
       }
       store(out, i * out.strides[0] + j * out.strides[1], 1, 1, &sum);
     }

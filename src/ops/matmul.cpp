@@ -172,7 +172,7 @@ void eval_outer(const EvalArgs& args) {
   a.strides.push_back(0);
   const Tensor b = as_dtype(args.in(1), dtype);
   with_math(dtype, [&](auto tag) {
-    map<decltype(tag), 2>(args.out(), {a, b}, [](auto x, auto y) { return x * y; });
+    map<decltype(tag), 2>(args.out(), {a, b}, [](auto x, auto y) { return wrap_mul(x, y); });
   });
 }
 

@@ -44,12 +44,12 @@ void eval_pad(const EvalArgs& args) {
     const int dim = out.rank() - 1 - i;
     const std::int64_t before = pad[2 * i];
     // A negative pad cuts off.
-    if (before < 0) from = moved(from, -before * from.strides[dim]);
-    if (before > 0) to = moved(to, before * to.strides[dim]);
     const std::int64_t kept = from.shape[dim] + std::min<std::int64_t>(before, 0) +
                               std::min<std::int64_t>(pad[2 * i + 1], 0);
     need_shape(args, out.shape[dim] == from.shape[dim] + before + pad[2 * i + 1], args.in(0));
     if (kept <= 0) return;
+    if (before < 0) from = moved(from, -before * from.strides[dim]);
+    if (before > 0) to = moved(to, before * to.strides[dim]);
     from.shape[dim] = to.shape[dim] = kept;
   }
   if (from.numel() > 0) copy_into(to, from);
@@ -80,11 +80,7 @@ std::vector<Type> infer_diff(const Args& args) {
 struct Difference {
   template <typename T>
   T operator()(T a, T b) const {
-    if constexpr (std::is_integral_v<T>) {
-      return static_cast<T>(static_cast<std::uint64_t>(a) - static_cast<std::uint64_t>(b));
-    } else {
-      return a - b;
-    }
+    return wrap_add(a, wrap_mul(b, T(-1)));
   }
 };
 

@@ -55,14 +55,7 @@ void eval_sum(const EvalArgs& args) {
     for_reduced(args.in(0), reduced_axes(args), [&](std::int64_t i, const TensorView& part) {
       T sum{};
       for_values<T>(part, [&](const T* v, int n) {
-        for (int k = 0; k < n; ++k) {
-          if constexpr (std::is_integral_v<T>) {  // wraps around
-            sum =
-                static_cast<T>(static_cast<std::uint64_t>(sum) + static_cast<std::uint64_t>(v[k]));
-          } else {
-            sum += v[k];
-          }
-        }
+        for (int k = 0; k < n; ++k) sum = wrap_add(sum, v[k]);
       });
       if constexpr (mean && !std::is_integral_v<T>) {
         if constexpr (std::is_same_v<T, double>) {
@@ -82,14 +75,7 @@ void eval_prod(const EvalArgs& args) {
     for_reduced(args.in(0), reduced_axes(args), [&](std::int64_t i, const TensorView& part) {
       T product(1);
       for_values<T>(part, [&](const T* v, int n) {
-        for (int k = 0; k < n; ++k) {
-          if constexpr (std::is_integral_v<T>) {
-            product = static_cast<T>(static_cast<std::uint64_t>(product) *
-                                     static_cast<std::uint64_t>(v[k]));
-          } else {
-            product *= v[k];
-          }
-        }
+        for (int k = 0; k < n; ++k) product = wrap_mul(product, v[k]);
       });
       store_one(args.out(), i, product);
     });

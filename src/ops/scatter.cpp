@@ -16,18 +16,9 @@ std::vector<Type> infer_index_put(const Args& args) {
   return {args.in(0)};
 }
 
-template <typename T>
-T added(T a, T b) {
-  if constexpr (std::is_integral_v<T>) {  // wraps around
-    return static_cast<T>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
-  } else {
-    return a + b;
-  }
-}
-
 void add_into(const TensorView& to, const TensorView& from) {
   with_math(to.dtype, [&](auto tag) {
-    map<decltype(tag), 2>(to, {to, from}, [](auto a, auto b) { return added(a, b); });
+    map<decltype(tag), 2>(to, {to, from}, [](auto a, auto b) { return wrap_add(a, b); });
   });
 }
 
@@ -67,8 +58,8 @@ T combined(Reduce how, T a, T b) {
     if (how == Reduce::amax) return b != b || b > a ? b : a;
     if (how == Reduce::amin) return b != b || b < a ? b : a;
   }
-  if (how == Reduce::prod) return a * b;
-  return how == Reduce::none ? b : added(a, b);
+  if (how == Reduce::prod) return wrap_mul(a, b);
+  return how == Reduce::none ? b : wrap_add(a, b);
 }
 
 // out = self, then out[..., index, ...] (op)= src along dim. `counts`, where not null, has out's
@@ -184,7 +175,7 @@ void eval_parts(const EvalArgs& args) {
     const Tensor alpha = number(*args.attr("alpha"), args.env());
     Tensor scaled = Tensor::empty(out.dtype, source.shape);
     with_math(out.dtype, [&](auto tag) {
-      map<decltype(tag), 2>(scaled, {source, alpha}, [](auto a, auto b) { return a * b; });
+      map<decltype(tag), 2>(scaled, {source, alpha}, [](auto a, auto b) { return wrap_mul(a, b); });
     });
     source = scaled;
   }
@@ -228,7 +219,7 @@ void eval_slice_scatter(const EvalArgs& args) {
   const std::int64_t step = args.i64("step");
   TensorView part = moved(out, start * out.strides[dim]);
   part.shape[dim] = end > start ? (end - start - 1) / step + 1 : 0;
-  part.strides[dim] *= step;
+  if (step < n) part.strides[dim] *= step;  // else it is never used
   const TensorView& src = args.in(1);
   for (int i = 0; i < src.rank(); ++i)
     need_shape(args, src.shape[i] == 1 || src.shape[i] == part.shape.at(i - src.rank()), src);

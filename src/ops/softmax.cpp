@@ -73,13 +73,7 @@ void eval_running(const EvalArgs& args) {
       read_line(in, {at[0], n, line_stride(in, dim)}, line.data());
       T total = product ? 1 : 0;
       for (T& v : line) {
-        if constexpr (std::is_integral_v<T>) {  // wraps around
-          const auto a = static_cast<std::uint64_t>(total);
-          const auto b = static_cast<std::uint64_t>(v);
-          total = static_cast<T>(product ? a * b : a + b);
-        } else {
-          total = product ? total * v : total + v;
-        }
+        total = product ? wrap_mul(total, v) : wrap_add(total, v);
         v = total;
       }
       write_line(out, {at[1], n, line_stride(out, dim)}, line.data());

@@ -152,7 +152,7 @@ void eval_addc(const EvalArgs& args) {
     const T factor = *load<T>(value, 0, 0, 1, &buffer);
     map<T, 3>(args.out(), in.views(), [=](T x, T a, T b) {
       if constexpr (divide && !std::is_integral_v<T>) return x + factor * a / b;
-      return x + factor * a * b;
+      return wrap_add(x, wrap_mul(wrap_mul(factor, a), b));
     });
   });
 }

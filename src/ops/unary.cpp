@@ -159,11 +159,7 @@ struct Abs {
 struct Square {
   template <typename T>
   T operator()(T x) const {
-    if constexpr (std::is_integral_v<T>) {
-      return static_cast<T>(static_cast<std::uint64_t>(x) * static_cast<std::uint64_t>(x));
-    } else {
-      return x * x;
-    }
+    return wrap_mul(x, x);
   }
 };
 

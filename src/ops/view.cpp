@@ -49,7 +49,7 @@ bool view_slice(const EvalArgs& args, std::span<TensorView> outputs) {
   const std::int64_t end = args.has_attr("end") ? clamp_bound(args.i64("end"), n) : n;
   outputs[0] = moved(t, start * t.strides[dim]);
   outputs[0].shape[dim] = end > start ? (end - start - 1) / step + 1 : 0;
-  outputs[0].strides[dim] = t.strides[dim] * step;
+  if (step < n) outputs[0].strides[dim] = t.strides[dim] * step;  // else it is never used
   need_shape(args, outputs[0].shape == args.out().shape, t);
   return true;
 }
@@ -77,7 +77,7 @@ bool view_narrow(const EvalArgs& args, std::span<TensorView> outputs) {
   const std::int64_t length = args.i64("length");
   if (start < 0) start += n;
   if (start < 0 || start > n) bad_index(args, args.i64("start"), n, "start");
-  if (length < 0 || length > n - start) bad_index(args, start + length, n, "end");
+  if (length < 0 || length > n - start) bad_index(args, length, n - start + 1, "length");
   outputs[0] = moved(t, start * t.strides[dim]);
   outputs[0].shape[dim] = length;
   return true;
@@ -241,8 +241,8 @@ bool view_diagonal(const EvalArgs& args, std::span<TensorView> outputs) {
   const int b = axis(args.i64("dim2"), t.rank());
   const std::int64_t offset = args.i64("offset");
   const std::int64_t n = args.out().shape.back();
-  const std::int64_t start = offset < 0 ? -offset * t.strides[a] : offset * t.strides[b];
-  TensorView v = n == 0 ? t : moved(t, start);
+  TensorView v = t;
+  if (n > 0) v = moved(t, offset < 0 ? -offset * t.strides[a] : offset * t.strides[b]);
   const std::int64_t stride = t.strides[a] + t.strides[b];
   v.shape.erase(std::max(a, b));
   v.shape.erase(std::min(a, b));
@@ -273,7 +273,7 @@ bool view_unfold(const EvalArgs& args, std::span<TensorView> outputs) {
   need_shape(args, t.shape[dim] >= args.i64("size"), t);
   outputs[0] = t;
   outputs[0].shape = args.out().shape;
-  outputs[0].strides[dim] = t.strides[dim] * args.i64("step");
+  if (args.out().shape[dim] > 1) outputs[0].strides[dim] = t.strides[dim] * args.i64("step");
   outputs[0].strides.push_back(t.strides[dim]);
   return true;
 }
@@ -295,7 +295,9 @@ std::vector<Type> infer_slice(const Args& args) {
     // A symbolic bound is taken as counted from the start; running checks it.
     return smaller(v.is_const() ? v : larger(v, 0), n);
   };
-  const Sym length = larger(bound("end", n) - bound("start", 0), 0);
+  const Sym start = bound("start", 0);
+  const Sym end = bound("end", n);
+  const Sym length = start.is(0) ? end : larger(end - start, 0);
   n = step == 1 ? length : floordiv(length + (step - 1), step);
   return {t};
 }
