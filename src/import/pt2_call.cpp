@@ -140,8 +140,6 @@ Attr convert(Attr value, const Schema::Arg& arg) {
       }
       return out;
     }
-  if (arg.kind == "int" && arg.list)
-    if (const Sym* s = std::get_if<Sym>(&value)) return SymDims{*s};
   return value;
 }
 

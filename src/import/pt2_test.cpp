@@ -101,6 +101,24 @@ TEST(Pt2, InfinityIsText) {
   EXPECT_TRUE(has(c.print(), "{min=-inf}")) << c.print();
 }
 
+// One size of parts, and a number where others have a tensor.
+TEST(Pt2, NumbersStayNumbers) {
+  CaptureText c;
+  c.value("p", {symbol("s0"), symbol("s1"), size(4)});
+  c.node("torch.ops.aten.pow.Scalar",
+         {arg("self", R"({"as_float": 10000.0})"), arg("exponent", tensor("x"))}, {tensor("p")});
+  c.value("a", {symbol("s0"), symbol("s1"), size(2)});
+  c.value("b", {symbol("s0"), symbol("s1"), size(2)});
+  c.node("torch.ops.aten.split.Tensor",
+         {arg("self", tensor("p")), arg("split_size", R"({"as_int": 2})"),
+          arg("dim", R"({"as_int": 2})")},
+         {cat(R"({"as_tensors": [)", named("a"), ", ", named("b"), "]}")});
+  c.output("b");
+  const std::string text = c.print();
+  EXPECT_TRUE(has(text, "aten.pow(none, %x) {self=10000.0}")) << text;
+  EXPECT_TRUE(has(text, "aten.split(%0) {split_size=2, dim=2}")) << text;
+}
+
 TEST(Pt2, AssertsAreDropped) {
   CaptureText c = plain();
   c.node("torch.ops.aten._assert_tensor_metadata.default", {arg("a", tensor("y"))}, {});
