@@ -199,7 +199,7 @@ int run(const Flags& f) {
     print_json(s);
     return 0;
   }
-  fmt::print("model        {} {}\n", s.model.folder.filename().string(),
+  fmt::print("model        {} {}\n", display_name(s.model),
              s.model.config.model_type.empty() ? "" : cat("(", s.model.config.model_type, ")"));
   fmt::print("parameters   {} ({}{})\n", human_count(static_cast<double>(s.parameters)),
              human_bytes(static_cast<double>(s.weight_bytes)),

@@ -80,9 +80,7 @@ std::vector<Group> grouped(std::vector<Site> sites) {
 
 Ledger::ModelFacts facts_of(const CapturedModel& model, const Prepared& prepared) {
   Ledger::ModelFacts f;
-  f.name = std::filesystem::absolute(model.folder).lexically_normal().filename().string();
-  if (f.name.empty())
-    f.name = std::filesystem::absolute(model.folder).parent_path().filename().string();
+  f.name = display_name(model);
   f.type = model.config.model_type;
   f.dtype = name_of(model.graph.outputs().at(0)->type.dtype);
   for (const auto& w : prepared.cached.graph.weights()) {
@@ -98,6 +96,13 @@ Ledger::ModelFacts facts_of(const CapturedModel& model, const Prepared& prepared
   return f;
 }
 
+// Class keys start with the move's name, which the row has already.
+std::string without(const std::string& prefix, std::string text) {
+  for (std::size_t at; (at = text.find(prefix)) != std::string::npos;)
+    text.erase(at, prefix.size());
+  return text;
+}
+
 LedgerRow row_of(const Move& move, Phase phase, const Group& group) {
   LedgerRow row;
   row.stage = "fuse";
@@ -105,10 +110,13 @@ LedgerRow row_of(const Move& move, Phase phase, const Group& group) {
   row.doc = move.doc;
   row.target_op = move.target_op;
   row.phase = name_of_phase(phase);
-  row.place = group.place;
+  row.place = without(move.name + " ", group.place);
   row.sites = static_cast<int>(group.sites.size());
   if (!group.sites.empty()) {
     row.source = group.sites[0].place;
+    const auto variant = static_cast<std::size_t>(group.sites[0].variant);
+    if (variant < move.rewrites.size() && !move.rewrites[variant].target.empty())
+      row.target_op = move.rewrites[variant].target;
     row.verdict = group.sites[0].verdict;
   }
   return row;
@@ -124,7 +132,7 @@ LedgerRow empty_row(const Move& move, Phase phase, const Graph& graph) {
     if (!row.verdict.reason.empty()) break;
   }
   if (row.verdict.reason.empty()) row.verdict.reason = "the chain does not occur in this graph";
-  row.why = "no site";
+  row.why = cat("no site: ", row.verdict.reason);
   return row;
 }
 
@@ -442,8 +450,9 @@ class Pipeline {
       current_ = std::move(next);
       Waypoint w = ledger().waterfall.back();
       w.name = cat(move.name, " (", row.phase, ")");
-      if (row.decode.measured) w.decode_ms *= row.decode.ratio;
-      if (row.prefill.measured) w.prefill_ms *= row.prefill.ratio;
+      // A difference within the noise is none.
+      if (row.decode.faster()) w.decode_ms *= row.decode.ratio;
+      if (row.prefill.faster()) w.prefill_ms *= row.prefill.ratio;
       ledger().waterfall.push_back(w);
     }
     say(cat("  ", name_of(decision), ": ", row.why));
@@ -591,6 +600,14 @@ class Pipeline {
 };
 
 }  // namespace
+
+std::string display_name(const CapturedModel& model) {
+  const std::string stem = model.graph_path.stem().string();
+  if (stem != "model" && !stem.empty()) return stem;
+  const std::filesystem::path folder = std::filesystem::absolute(model.folder).lexically_normal();
+  return folder.filename().empty() ? folder.parent_path().filename().string()
+                                   : folder.filename().string();
+}
 
 Prepared prepare(const CapturedModel& model, std::int64_t block_size) {
   Prepared p;

@@ -25,7 +25,7 @@ struct OptimizeOptions {
   std::int64_t decode_context = 64;   // tokens in the cache when a decode step is timed
   std::vector<std::string> moves;     // names to consider; empty: all
   std::vector<std::string> disabled;
-  std::span<const Move> candidates;  // what is tried, in order; empty: all_moves()
+  std::span<const Move> candidates;    // what is tried, in order; empty: all_moves()
   bool decode = true, prefill = true;  // phases to optimise
   // Called with a line about what is going on.
   std::function<void(const std::string&)> progress;
@@ -36,6 +36,8 @@ struct Prepared {
   Graph captured;  // canonical
   CachedModel cached;
 };
+// For people: model.pt2 is called after its folder, any other file after itself.
+std::string display_name(const CapturedModel& model);
 Prepared prepare(const CapturedModel& model, std::int64_t block_size);
 
 // Every adaptable site of every move, without trials: for checks and analysis.
