@@ -48,11 +48,28 @@ Move fuse_rms_norm() {
                       "npu.npu_rms_norm", cast(maybe_up(w) * n), w, x, eps);
   Rewrite early = norm("w * cast(x / sqrt(mean(x^2) + eps)) -> npu_rms_norm(x, w)",
                        "npu.npu_rms_norm", w * maybe_cast(n), w, x, eps);
+  // The capture kept it whole. Without eps it is the dtype's own, which the operator lacks.
+  const Pat whole = made_by(
+      call("aten.rms_norm", {x, w}).any_attrs(), [](Builder& b, const std::vector<Value*>& inputs) {
+        const SymDims shape{inputs[0]->type.shape.back()};
+        return b.node("aten.rms_norm", inputs, {{"normalized_shape", shape}, {"eps", 1e-6}});
+      });
+  Rewrite kept =
+      rewrite("aten.rms_norm(x, w) -> npu_rms_norm(x, w)", "npu.npu_rms_norm")
+          .match(whole)
+          .when("eps is given",
+                [=](const Match& m) { return m.node(whole)->args().has_attr("eps"); })
+          .build([=](Build& b) {
+            return std::vector<Value*>{b.op("npu.npu_rms_norm", {b[x], b[w]},
+                                            {{"epsilon", b.matched(whole)->args().f64("eps")}})};
+          })
+          .check({{"w", type(DType::f32, {8})}, {"x", type(DType::f32, {2, 8})}})
+          .check({{"w", type(DType::bf16, {16})}, {"x", type(DType::bf16, {3, 16})}});
   // Reported, not rewritten: the operator demands a weight, and one of ones is not assumed.
   Rewrite bare =
       rewrite("x / sqrt(mean(x^2) + eps), without a weight", "npu.npu_rms_norm").match(n).report();
   return move_of("fuse_rms_norm", "w * x / sqrt(mean(x^2) + eps) -> npu.npu_rms_norm(x, w, eps)",
-                 {gemma, late, early, bare});
+                 {gemma, late, early, kept, bare});
 }
 
 Move fuse_add_rms_norm() {

@@ -117,8 +117,40 @@ Move fuse_rotary() {
           })
           .check(tables(DType::f32, Sym(3), 2, 8, 4))
           .check(tables(DType::bf16, Sym::symbol("T"), 4, 16, 8));
+  // Neighbours that stay neighbours: rotate(x) is a stack of (-odd, even).
+  const auto column = [](const Pat& p) {
+    return reshape(p, [](const Type& t) {
+      SymDims shape = t.shape;
+      shape.emplace_back(1);
+      return shape;
+    });
+  };
+  const Pat minus_odd = column(unary("aten.neg", odd));
+  const Pat even_column = column(even);
+  const Pat pairs = joined(minus_odd, even_column);
+  const Pat neighbours = reshape(pairs, [](const Type& t) {
+    SymDims shape(t.shape.begin(), t.shape.end() - 2);
+    shape.push_back(t.dim(-1) * t.dim(-2));
+    return shape;
+  });
+  Rewrite interleaved =
+      rewrite("x * cos + stack(-odd, even) * sin -> npu_rotary_mul(x, cos, sin, interleave)",
+              "npu.npu_rotary_mul")
+          .match(x * cos + neighbours * sin)
+          .when("pairs along a new last axis, flattened again",
+                [=](const Match& m) {
+                  const Type& c = m[minus_odd]->type;
+                  return c.rank() == m[x]->type.rank() + 1 && c.shape.back().is(1) &&
+                         c == m[even_column]->type && m[neighbours]->type == m[x]->type;
+                })
+          .build([=](Build& b) {
+            return std::vector<Value*>{b.op("npu.npu_rotary_mul", {b[x], b[cos], b[sin]},
+                                            {{"rotary_mode", std::string("interleave")}})};
+          })
+          .check(tables(DType::f32, Sym(3), 2, 8, 8))
+          .check(tables(DType::bf16, Sym::symbol("T"), 4, 16, 16));
   return move_of("fuse_rotary", "x * cos + rotate_half(x) * sin -> npu.npu_rotary_mul(x, cos, sin)",
-                 {whole, parts, regrouped});
+                 {whole, parts, regrouped, interleaved});
 }
 
 }  // namespace tk::fuse
