@@ -192,6 +192,16 @@ void check_overlaps(std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges,
       throw damaged(file, cat("two entries overlap at offset ", ranges[i].first));
 }
 
+void check_readable(const ZipEntry& entry, std::string_view file) {
+  if (entry.encrypted || (entry.method != 0 && entry.method != 8))
+    throw UserError("TK0132", entry.encrypted
+                                  ? cat("'", entry.name, "' in ", file, " is encrypted")
+                                  : cat("'", entry.name, "' in ", file, " is packed by method ",
+                                        entry.method, "; 0 (stored) and 8 (deflated) can be read"))
+        .at(file)
+        .help("unpack the archive and pack it again, stored or deflated");
+}
+
 void inflate_into(std::span<const std::byte> packed, std::span<std::byte> out,
                   const ZipEntry& entry, std::string_view file) {
   auto wrong = [&](std::string_view what) {
@@ -302,14 +312,8 @@ std::span<const std::byte> Zip::stored(const ZipEntry& entry) const {
 }
 
 void Zip::read_into(const ZipEntry& entry, std::span<std::byte> out) const {
+  check_readable(entry, file_);
   TK_CHECK(out.size() == entry.size, entry.name);
-  if (entry.encrypted || (entry.method != 0 && entry.method != 8))
-    throw UserError("TK0132", entry.encrypted
-                                  ? cat("'", entry.name, "' in ", file_, " is encrypted")
-                                  : cat("'", entry.name, "' in ", file_, " is packed by method ",
-                                        entry.method, "; 0 (stored) and 8 (deflated) can be read"))
-        .at(file_)
-        .help("unpack the archive and pack it again, stored or deflated");
   const std::span<const std::byte> packed = bytes_.subspan(entry.offset, entry.packed_size);
   if (entry.is_stored) {
     if (!out.empty()) std::memcpy(out.data(), packed.data(), out.size());
@@ -325,6 +329,7 @@ void Zip::read_into(const ZipEntry& entry, std::span<std::byte> out) const {
 }
 
 std::string Zip::read(const ZipEntry& entry) const {
+  check_readable(entry, file_);  // before memory is taken for what it claims to be
   std::string out(entry.size, '\0');
   read_into(entry, std::as_writable_bytes(std::span(out)));
   return out;
