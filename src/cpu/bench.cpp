@@ -164,7 +164,7 @@ BenchResult bench(Runner* runner, const BenchOptions& o) {
 std::int64_t moved_bytes(const Bound& bound) {
   std::int64_t bytes = 0;
   for (const Launch& l : bound.list.launches)
-    bytes += l.live_bytes != nullptr ? l.live_bytes(l.args) : l.bytes;
+    bytes += l.bytes + (l.live_bytes != nullptr ? l.live_bytes(l.args) : 0);
   return bytes;
 }
 

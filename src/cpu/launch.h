@@ -20,7 +20,7 @@ struct Launch {
   const Node* node = nullptr;
   const char* kernel = "";  // "linear", "reference"
   std::int64_t bytes = 0;   // that it moves, as far as known beforehand
-  // Bytes that depend on the contents of inputs, as cached keys do; asked for after a run.
+  // Further bytes that depend on the contents of inputs, as cached keys do; asked for after a run.
   std::int64_t (*live_bytes)(const void* args) = nullptr;
   bool serial = false;  // thread 0 runs it alone, as (args, 0, 1); only such launches may throw
   bool barrier = true;  // the team meets after it

@@ -14,6 +14,7 @@ namespace {
 struct SlotCheck {
   const std::int64_t* slots;
   std::int64_t n, n_slots;
+  bool operator==(const SlotCheck&) const = default;
 };
 
 void check_slots(const SlotCheck& a, int /*thread*/, int /*n_threads*/) {
@@ -26,6 +27,7 @@ void check_slots(const SlotCheck& a, int /*thread*/, int /*n_threads*/) {
 struct TableCheck {
   const std::int32_t *table, *query_lens, *kv_lens;
   std::int64_t batch, tokens, width, table_stride, block_size, n_blocks;
+  bool operator==(const TableCheck&) const = default;
 };
 
 void check_tables(const TableCheck& a, int /*thread*/, int /*n_threads*/) {
@@ -51,16 +53,14 @@ void check_tables(const TableCheck& a, int /*thread*/, int /*n_threads*/) {
   }
 }
 
-// Keys and values read once per request, queries and results once.
-std::int64_t attention_bytes(const void* p) {
+// Keys and values, read once per request.
+std::int64_t cached_bytes(const void* p) {
   const auto& a = *static_cast<const kernels::PagedAttentionArgs*>(p);
   std::int64_t keys = 0;
   for (std::int64_t b = 0; b < a.batch; ++b) keys += a.kv_lens[b];
-  const auto q = static_cast<std::int64_t>(size_of(a.dtype));
-  const auto c = static_cast<std::int64_t>(size_of(a.cache_dtype));
   const std::int64_t values = a.k.data == a.v.data ? 0 : a.dv;
-  return keys * a.kv_heads * (a.dk + a.dk2 + values) * c +
-         a.tokens * a.q_heads * (a.dk + a.dk2 + a.dv) * q;
+  return keys * a.kv_heads * (a.dk + a.dk2 + values) *
+         static_cast<std::int64_t>(size_of(a.cache_dtype));
 }
 
 }  // namespace
@@ -77,9 +77,8 @@ const char* prepare_cache_write(Prepare& p) {
   if (slots.dtype != DType::i64 || !slots.contiguous()) return "the slots' layout";
   if (x.strides[2] != 1 && x.shape[2] != 1) return "the states' strides";
   const std::int64_t n_slots = cache.shape[0] * cache.shape[1];
-  p.launch<check_slots>("check_slots", slots.bytes()) = {slots.as<std::int64_t>(), slots.shape[0],
-                                                         n_slots};
-  p.last().serial = true;
+  p.check<check_slots>("check_slots", slots.bytes(), std::array{2},
+                       {slots.as<std::int64_t>(), slots.shape[0], n_slots});
   auto& a = p.launch<kernels::cache_write>("cache_write", 2 * x.bytes());
   a.x = x.data;
   a.cache = cache.data;
@@ -128,18 +127,12 @@ AttentionLaunch launch_attention(Prepare& p, const AttentionOperands& o) {
   const auto cache = [](const TensorView& t) {
     return kernels::CacheView{t.data, t.strides[0], t.strides[1], t.strides[2]};
   };
-  p.launch<check_tables>("check_tables", table.bytes()) = {table.as<std::int32_t>(),
-                                                           o.query_lens.as<std::int32_t>(),
-                                                           o.kv_lens.as<std::int32_t>(),
-                                                           o.query_lens.shape[0],
-                                                           q.shape[0],
-                                                           table.shape[1],
-                                                           table.strides[0],
-                                                           k.shape[1],
-                                                           k.shape[0]};
-  p.last().serial = true;
+  p.check<check_tables>("check_tables", table.bytes(), o.given_by,
+                        {table.as<std::int32_t>(), o.query_lens.as<std::int32_t>(),
+                         o.kv_lens.as<std::int32_t>(), o.query_lens.shape[0], q.shape[0],
+                         table.shape[1], table.strides[0], k.shape[1], k.shape[0]});
   auto& a = p.launch<kernels::paged_attention>("paged_attention", q.bytes() + o.out.bytes());
-  p.last().live_bytes = attention_bytes;
+  p.last().live_bytes = cached_bytes;
   p.last().serial = false;
   a.q = q.data;
   a.out = o.out.data;
@@ -197,7 +190,8 @@ const char* prepare_paged_attention(Prepare& p) {
                             .query_lens = p.in(4),
                             .kv_lens = p.in(5),
                             .sinks = p.has(8) ? &p.in(8) : nullptr,
-                            .out = p.out()};
+                            .out = p.out(),
+                            .given_by = {3, 4, 5}};
   if (const char* no = attention_refuses(o)) return no;
   launch_attention(p, o);
   return nullptr;

@@ -1,6 +1,8 @@
 // Launches of paged attention, for the operators that are made of it.
 #pragma once
 
+#include <array>
+
 #include "cpu/prepare.h"
 
 namespace tk {
@@ -14,6 +16,7 @@ struct AttentionOperands {
   TensorView table, query_lens, kv_lens;
   const TensorView* sinks;
   TensorView out;
+  std::array<int, 3> given_by;  // the node's inputs that are table and lengths
 };
 
 // Why the kernel does not apply, or nullptr. The memory of q and out is not looked at.

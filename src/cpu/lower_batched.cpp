@@ -133,7 +133,8 @@ const char* prepare_mla_attention(Prepare& p) {
                       .query_lens = p.in(6),
                       .kv_lens = p.in(7),
                       .sinks = nullptr,
-                      .out = middle};
+                      .out = middle,
+                      .given_by = {5, 6, 7}};
   if (const char* no = attention_refuses(o)) return no;
 
   const auto size = static_cast<std::int64_t>(size_of(w.dtype));
