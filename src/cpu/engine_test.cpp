@@ -9,6 +9,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "ops/interpret.h"
 
 namespace {
 std::atomic<std::int64_t> n_allocations{0};
@@ -21,6 +22,10 @@ void* operator new(std::size_t n) {
   n_allocations.fetch_add(1, std::memory_order_relaxed);
   if (void* p = std::malloc(n != 0 ? n : 1)) return p;
   throw std::bad_alloc();
+}
+void* operator new(std::size_t n, const std::nothrow_t&) noexcept {
+  n_allocations.fetch_add(1, std::memory_order_relaxed);
+  return std::malloc(n != 0 ? n : 1);
 }
 void operator delete(void* p) noexcept { std::free(p); }
 void operator delete(void* p, std::size_t) noexcept { std::free(p); }
@@ -83,7 +88,8 @@ std::string with_dtype(std::string text, const std::string& dtype) {
   return text;
 }
 
-// Runs the graph with kernels and with references only; states are compared, too.
+// Runs the graph with kernels, with references only, and by the interpreter; states are compared,
+// too.
 void check(const std::string& text, const std::string& kernel, unsigned seed, int threads,
            const std::vector<Tensor>* given = nullptr) {
   Data data(seed);
@@ -101,10 +107,12 @@ void check(const std::string& text, const std::string& kernel, unsigned seed, in
     for (const auto& v : types.inputs()) inputs.push_back(data.of(v->type, env));
   }
   std::vector<Tensor> states[2];
+  States interpreted;
   for (const auto& v : types.states()) {
     const Tensor t = data.of(v->type, env);
     states[0].push_back(t);
     states[1].push_back(contiguous(t));
+    interpreted[v->name] = contiguous(t);
   }
   Team team(threads);
   std::vector<Tensor> outputs[2];
@@ -126,10 +134,15 @@ void check(const std::string& text, const std::string& kernel, unsigned seed, in
     for (std::size_t i = 0; i < again.size() && types.states().empty(); ++i)
       expect_near(again[i], outputs[reference][i], "second run of " + text);
   }
-  for (std::size_t i = 0; i < outputs[0].size(); ++i)
-    expect_near(outputs[0][i], outputs[1][i], cat("output ", i, " of ", text));
+  const std::vector<Tensor> want = interpret(types, inputs, weights, &interpreted);
+  for (std::size_t i = 0; i < want.size(); ++i)
+    for (const int reference : {0, 1})
+      expect_near(outputs[reference][i], contiguous(want[i]),
+                  cat("output ", i, reference != 0 ? " of references, " : " of kernels, ", text));
   for (std::size_t i = 0; i < states[0].size(); ++i)
-    expect_near(states[0][i], states[1][i], cat("state ", i, " of ", text));
+    for (const int reference : {0, 1})
+      expect_near(states[reference][i], interpreted.at(types.states()[i]->name),
+                  cat("state ", i, " of ", text));
 }
 
 const Case cases[] = {
