@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <ctime>
+#include <map>
+#include <set>
 
 #include "base/error.h"
 #include "timeline/decimal.h"
@@ -69,8 +71,23 @@ void gate(Analysis& a, const ProfileOptions& options) {
   const bool automatic = a.structure.origin != "samples";
   if (automatic) {
     unowned = 0;
-    for (std::uint32_t op : a.structure.between)
-      unowned += a.timeline.kernels[a.ops.ops[op]].core != Core::communication;
+    // Between two phases stand the end of one and the inputs of the next: parts as well.
+    struct Span {
+      Ns from = INT64_MAX, to = INT64_MIN;
+    };
+    std::map<std::string, Span> phases;
+    for (const Component& c : a.structure.components) {
+      Span& s = phases[c.phase];
+      s.from = std::min(s.from, a.timeline.kernels[a.ops.ops[c.ops.front()]].start);
+      s.to = std::max(s.to, a.timeline.kernels[a.ops.ops[c.ops.back()]].start);
+    }
+    for (std::uint32_t op : a.structure.between) {
+      const Kernel& k = a.timeline.kernels[a.ops.ops[op]];
+      const bool inside = std::any_of(phases.begin(), phases.end(), [&](const auto& p) {
+        return k.start > p.second.from && k.start < p.second.to;
+      });
+      unowned += inside && k.core != Core::communication;
+    }
   }
   if (m.compute_ops == 0) return;
   const double share = static_cast<double>(unowned) / static_cast<double>(m.compute_ops);
@@ -105,6 +122,25 @@ std::string default_label(const ProfileFiles& files) {
   return name.empty() || name == "." || name == ".." ? "profile" : name;
 }
 
+namespace {
+
+// A table of several devices is cut down to the chosen one; none is taken silently (BD-04).
+void choose_device(Timeline& t, const ProfileOptions& options) {
+  std::set<std::int32_t> devices;
+  for (const Kernel& k : t.kernels) devices.insert(k.device);
+  if (devices.size() < 2) return;
+  std::string list;
+  for (std::int32_t d : devices) list += cat(list.empty() ? "" : ", ", d);
+  if (options.rank < 0 || !devices.contains(options.rank))
+    throw UserError("TK0917", cat("the table holds kernels of devices ", list, "; which one?"))
+        .at(t.table ? t.table->path : t.trace.path)
+        .help("name one with --rank");
+  std::erase_if(t.kernels, [&](const Kernel& k) { return k.device != options.rank; });
+  t.notes.push_back(cat("device ", options.rank, " of ", list));
+}
+
+}  // namespace
+
 std::unique_ptr<Analysis> analyse(const ProfileFiles& files, const ProfileOptions& options) {
   auto out = std::make_unique<Analysis>();
   Analysis& a = *out;
@@ -114,6 +150,7 @@ std::unique_ptr<Analysis> analyse(const ProfileFiles& files, const ProfileOption
   load.allow_truncated = options.allow_truncated;
   a.timeline = load_profile(files, load);
   Timeline& t = a.timeline;
+  choose_device(t, options);
   a.label = options.label.empty() ? default_label(files) : options.label;
   const std::optional<int> rank = files.rank ? files.rank : t.info.rank;
   a.rank = rank ? std::to_string(*rank) : "unknown";

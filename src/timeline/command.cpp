@@ -26,7 +26,8 @@ std::vector<ProfileFiles> choose(const std::string& path, const ProfileOptions& 
   const std::vector<ProfileFiles> found = find_profiles(path);
   std::vector<ProfileFiles> chosen;
   for (const ProfileFiles& f : found)
-    if ((o.rank < 0 || f.rank == o.rank) &&
+    // A single profile may be a table of several devices, of which --rank names one.
+    if ((o.rank < 0 || f.rank == o.rank || (!f.rank && found.size() == 1)) &&
         (o.stage.empty() || f.stage.empty() || f.stage == o.stage))
       chosen.push_back(f);
   if (chosen.empty() || (chosen.size() > 1 && !o.all)) {

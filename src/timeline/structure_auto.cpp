@@ -401,6 +401,23 @@ void split_types(const Timeline& t, const StepOps& ops, Structure& s) {
   }
 }
 
+// Of the places [from, to] on a stream the one before which it idles longest.
+std::size_t widest_pause(const Timeline& t, const StepOps& ops,
+                         const std::vector<std::uint32_t>& sequence, std::size_t from,
+                         std::size_t to) {
+  std::size_t best = to;
+  Ns widest = -1;
+  for (std::size_t i = std::max<std::size_t>(from, 1); i <= to && i < sequence.size(); ++i) {
+    const Ns pause =
+        t.kernels[ops.ops[sequence[i]]].start - t.kernels[ops.ops[sequence[i - 1]]].end();
+    if (pause > widest) {
+      widest = pause;
+      best = i;
+    }
+  }
+  return best;
+}
+
 std::string signature(const std::vector<StreamWalk::Layer>& layers) {
   std::string s;
   for (const auto& l : layers) s += l.linear ? 'l' : 'a';
@@ -523,33 +540,40 @@ std::size_t cut_passes(Timeline& t, const std::vector<Role>& roles) {
   for (const auto& p : passes) longest = std::max(longest, p.layers.size());
   if (longest < 2) return 0;
   // A pass of full length begins a step; shorter ones after it (an MTP head) belong to it.
-  std::vector<Ns> begins;
+  std::size_t whole = 0;
   std::set<std::string> kinds;
   for (const auto& p : passes)
     if (p.layers.size() == longest) {
       kinds.insert(signature(p.layers));
-      begins.push_back(t.kernels[ops.ops[sequence[p.layers.front().begin]]].start);
+      ++whole;
     }
-  if (begins.size() < 2 || kinds.size() != 1) return 0;
-  // What stands before the first layer of a pass (embedding, inputs) goes with it: the cut is the
-  // widest pause of the device between the two passes.
+  if (whole < 2 || kinds.size() != 1) return 0;
+  // Between two passes stand the end of one (final norm, head, sampling) and the beginning of the
+  // next (inputs, embedding). Where the first pass shows its beginning whole, or the last one its
+  // end, the same kernels tell the cut; else it is the widest pause of the device.
+  auto type_at = [&](std::size_t i) { return t.kernels[ops.ops[sequence[i]]].type; };
+  const std::size_t head = passes.front().layers.front().begin;
+  const std::size_t tail_from = passes.back().layers.back().end, tail = sequence.size() - tail_from;
   std::vector<Ns> cuts{INT64_MIN};
-  std::size_t b = 0;
   for (std::size_t p = 1; p < passes.size(); ++p) {
     if (passes[p].layers.size() != longest) continue;
-    const Ns from = t.kernels[ops.ops[sequence[passes[p - 1].layers.back().end - 1]]].end();
-    const Ns to = begins[++b < begins.size() ? b : begins.size() - 1];
-    Ns end = from, widest = -1, where = to;
-    for (const Kernel& k : t.kernels) {
-      if (k.start < from) continue;
-      if (k.start > to) break;
-      if (k.start - end > widest) {
-        widest = k.start - end;
-        where = k.start;
-      }
-      end = std::max(end, k.end());
+    const std::size_t from = passes[p - 1].layers.back().end, to = passes[p].layers.front().begin;
+    auto equal = [&](std::size_t a, std::size_t b, std::size_t n) {
+      for (std::size_t i = 0; i < n; ++i)
+        if (type_at(a + i) != type_at(b + i)) return false;
+      return true;
+    };
+    std::size_t cut = to;
+    if (to <= from) {
+      // Nothing between them.
+    } else if (head > 0 && head <= to - from && equal(to - head, 0, head)) {
+      cut = to - head;
+    } else if (tail > 0 && tail <= to - from && equal(from, tail_from, tail)) {
+      cut = from + tail;
+    } else {
+      cut = widest_pause(t, ops, sequence, from, to);
     }
-    cuts.push_back(where);
+    cuts.push_back(t.kernels[ops.ops[sequence[cut]]].start);
   }
   t.steps.clear();
   for (std::size_t i = 0; i < cuts.size(); ++i) t.steps.push_back(cat("pass", i));

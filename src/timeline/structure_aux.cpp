@@ -31,6 +31,15 @@ void assign_auxiliary(const Timeline& t, const StepOps& ops, std::int32_t main,
   }
   for (std::size_t c = 0; c < n; ++c)
     windows[c].next = c + 1 < n ? std::max(windows[c].to, windows[c + 1].from) : windows[c].to;
+  // The last block reaches to the next kernel of the main stream: its collective comes in between.
+  constexpr Ns reach = 50000;  // where there is no next kernel
+  Ns after_all = windows.back().to + reach;
+  for (std::uint32_t op : streams.at(main))
+    if (kernel(op).start >= windows.back().to) {
+      after_all = kernel(op).start;
+      break;
+    }
+  windows.back().next = after_all;
   // Classes of blocks: each type, all first parts, all second parts, all.
   std::vector<std::vector<std::size_t>> classes(3);
   std::map<std::string, std::vector<std::size_t>> by_type;
@@ -50,11 +59,10 @@ void assign_auxiliary(const Timeline& t, const StepOps& ops, std::int32_t main,
     std::map<std::pair<StringId, StringId>, std::vector<std::uint32_t>> kinds;
     for (std::uint32_t op : sequence) {
       const Kernel& k = kernel(op);
-      if (k.end() <= begin || k.start >= end) {
+      const bool comm = k.core == Core::communication;
+      if (k.end() <= begin || k.start >= (comm ? after_all : end)) {
         // Run-ahead of the first layer is still its own; what is far outside is not.
-        if (k.core == Core::communication ||
-            distance(k.start, k.end(), begin, end) > (end - begin) / 8)
-          continue;
+        if (comm || distance(k.start, k.end(), begin, end) > (end - begin) / 8) continue;
       }
       kinds[{k.type, k.in_shapes}].push_back(op);
     }

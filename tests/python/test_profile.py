@@ -1,7 +1,7 @@
 """`tokamak profile` against an independent computation on real profiles.
 
 The judge here is plain Python on the profiler's own text: integers of ns, nothing of Tokamak's.
-TOKAMAK_PROFILE names another binary of the command alone; TOKAMAK_CANN_RECIPES a checkout of
+TOKAMAK_PROFILE names another command, as "build/bin/tokamak profile"; TOKAMAK_CANN_RECIPES a checkout of
 hicann/cann-recipes-infer, whose breakdown scripts then judge the component path too.
 """
 
@@ -34,7 +34,7 @@ REAL = {
 @pytest.fixture(scope="session")
 def command(request):
     if own := os.environ.get("TOKAMAK_PROFILE"):
-        return [own]
+        return own.split()
     return [str(request.getfixturevalue("tokamak_binary")), "profile"]
 
 
@@ -190,7 +190,7 @@ def test_against_the_reference_scripts(command, tmp_path):  # BD-02
                 capture_output=True,
                 text=True,
                 cwd=ref,
-                check=False,  # noqa: B023
+                check=False,
             )
             assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
@@ -256,24 +256,26 @@ def test_layers_are_found(command, tmp_path, name, layers, rest):
 
 
 def test_samples_find_the_same_instances(command, tmp_path):  # BD-30..40
-    run(command, profile("small"), "-o", tmp_path / "auto")
-    run(
-        command,
-        profile("small"),
-        "-o",
-        tmp_path / "samples",
+    run(command, profile("paddleocr"), "-o", tmp_path / "auto")
+    files = (
         "--structure",
         tmp_path / "auto" / "structure_spec.json",
         "--samples",
         tmp_path / "auto" / "sample_ack.json",
     )
+    # The first layer also makes the rotary tables: no sample of another layer fits it.
+    done = run(command, profile("paddleocr"), "-o", tmp_path / "samples", *files, code=1)
+    assert "composition_mismatch" in done.stderr
+    accept = ("--accept", "composition_mismatch,unmatched")
+    run(command, profile("paddleocr"), "-o", tmp_path / "samples", *files, *accept)
     ours, again = (
         json.loads((tmp_path / w / "structure_draft.json").read_text())["components"]
         for w in ("auto", "samples")
     )
-    assert {c["component_id"]: c["op_indices"] for c in ours} == {
-        c["component_id"]: c["op_indices"] for c in again
-    }
+    found = {tuple(c["op_indices"]) for c in again}
+    missing = [c["component_id"] for c in ours if tuple(c["op_indices"]) not in found]
+    assert missing == ["main.L000.self_attn.0"]
+    assert len(again) == 35
 
 
 def test_no_structure_still_gives_the_overview(command, tmp_path):
@@ -318,7 +320,7 @@ DAMAGE = {
     "no start": lambda t: t.replace("Start Time(us)", "Begin"),
     "empty": lambda t: "",
     "foreign": lambda t: "a,b,c\n1,2,3\n",
-    "open quote": lambda t: t.replace('"""', '"', 1),
+    "open quote": lambda t: t.replace('"""', '""', 1),
     "binary": lambda t: "\x00\x01\x02" * 100,
 }
 
@@ -505,7 +507,8 @@ def test_one_click_opens_the_kernels_of_an_instance(command, tmp_path):  # BD-10
     ]
     dom = dom_after(
         next((tmp_path / "run").rglob("runs/*/index.html")),
-        f"""document.querySelector('details[data-s="{moe}"][data-i="{item}"][data-n="1"] summary').click();""",
+        f"""document.querySelector(
+            'details[data-s="{moe}"][data-i="{item}"][data-n="1"] summary').click();""",
         tmp_path,
     )
     opened = re.findall(r'data-rows="(\d+)"', dom)
