@@ -152,7 +152,7 @@ void attend(const EvalArgs& args) {
   // Queries in parts, so that the scores stay small.
   constexpr std::int64_t part = 256;
   const std::int64_t n_parts = (queries + part - 1) / part;
-  parallel(batch.numel() * n_parts, [&](std::int64_t begin, std::int64_t end) {
+  parallel(batch.numel() * n_parts, out.numel() * keys, [&](std::int64_t begin, std::int64_t end) {
     Tensor scores = Tensor::empty(dtype, {std::min(part, queries), keys});
     for (std::int64_t job = begin; job < end; ++job) {
       Dims index = batch;

@@ -210,10 +210,15 @@ Tensor operand(const EvalArgs& args, const Operand& o, DType dtype, bool exact_s
   return exact_scalars || t.dtype == dtype ? t : cast_to(t, dtype);
 }
 
-void parallel(std::int64_t n, const std::function<void(std::int64_t, std::int64_t)>& f) {
+void parallel(std::int64_t n, std::int64_t work,
+              const std::function<void(std::int64_t, std::int64_t)>& f) {
+  constexpr std::int64_t worth_it = 1
+                                    << 23;  // about a millisecond; less than waking a thread may be
   static Team team(static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 64U)));
   static std::atomic<bool> busy{false};
-  if (n < 2 || team.size() == 1 || busy.exchange(true, std::memory_order_acquire)) return f(0, n);
+  if (n < 2 || work < worth_it || team.size() == 1 ||
+      busy.exchange(true, std::memory_order_acquire))
+    return f(0, n);
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(team.size()));
   team.run([&](int thread) {
     const std::int64_t begin = n * thread / team.size();

@@ -182,9 +182,11 @@ Operands<N> operands(const EvalArgs& args, const Operand (&list)[N], DType dtype
   return out;
 }
 
-// Runs f(begin, end) over [0, n) on the machine's cores; here and in turn when they are busy with
-// another call. An exception of f is thrown again here.
-void parallel(std::int64_t n, const std::function<void(std::int64_t, std::int64_t)>& f);
+// Runs f(begin, end) over [0, n) on the machine's cores; here and in turn when `work`, the number
+// of multiplications in all, is small, or when the cores are busy with another call. An exception
+// of f is thrown again here.
+void parallel(std::int64_t n, std::int64_t work,
+              const std::function<void(std::int64_t, std::int64_t)>& f);
 
 // TK0501: an index that is not in [0, size).
 [[noreturn]] void bad_index(const EvalArgs& args, std::int64_t index, std::int64_t size,

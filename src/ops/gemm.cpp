@@ -109,7 +109,7 @@ void pack(const TensorView& b, std::int64_t from, std::int64_t k, std::int64_t f
 void few_rows(const float* a, std::int64_t lda, std::int64_t m, const TensorView& b, float* c,
               std::int64_t ldc) {
   const std::int64_t k = b.shape[0];
-  parallel(b.shape[1], [&](std::int64_t begin, std::int64_t end) {
+  parallel(b.shape[1], m * k * b.shape[1], [&](std::int64_t begin, std::int64_t end) {
     std::array<float, block> buffer;
     for (std::int64_t j = begin; j < end; ++j) {
       for (std::int64_t r = 0; r < m; ++r) c[r * ldc + j] = 0;
@@ -126,7 +126,7 @@ void many_rows(const float* a, std::int64_t lda, std::int64_t m, const TensorVie
                std::int64_t ldc) {
   const std::int64_t k = b.shape[0];
   const std::int64_t n = b.shape[1];
-  parallel((n + columns - 1) / columns, [&](std::int64_t begin, std::int64_t end) {
+  parallel((n + columns - 1) / columns, m * k * n, [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> panel(static_cast<std::size_t>(std::min(k, depth) * columns));
     for (std::int64_t first = begin * columns; first < std::min(end * columns, n);
          first += columns) {
