@@ -198,6 +198,28 @@ struct Parsed {
   std::string failed_why;
 };
 
+// True if the list's own bracket is the last character before `end`.
+bool list_closes(const Chunk& chunk, std::size_t end) {
+  long depth = 0;
+  bool inside = false;
+  for (std::size_t i = 1; i < end; ++i) {
+    const char c = chunk.text[i];
+    if (inside) {
+      if (c == '\\')
+        ++i;
+      else if (c == '"')
+        inside = false;
+    } else if (c == '"') {
+      inside = true;
+    } else if (c == '{' || c == '[') {
+      ++depth;
+    } else if ((c == '}' || c == ']') && --depth < 0) {
+      return c == ']' && i + 1 == end;
+    }
+  }
+  return false;
+}
+
 // The last chunk ends in "]" (list form), or the file was cut. Takes the bracket off; for a cut
 // file goes back to the last event that is whole. Returns false if nothing of it can be read.
 bool settle_last(Chunk& chunk, bool list_closed_outside, bool& truncated, ChunkParser& parser) {
@@ -205,9 +227,7 @@ bool settle_last(Chunk& chunk, bool list_closed_outside, bool& truncated, ChunkP
   std::size_t end = chunk.size - 1;  // behind the events, at our own bracket
   while (end > 1 && blank(chunk.text[end - 1])) --end;
   if (end > 1 && chunk.text[end - 1] == ']') {
-    std::size_t inner = end - 1;
-    while (inner > 1 && blank(chunk.text[inner - 1])) --inner;
-    // ... }] : the list's bracket; "[1]" inside a cut event is told by the parse below
+    // The list's bracket, or one inside an event that was cut: the parse tells.
     StringPool pool;
     ChunkEvents events;
     Chunk copy = chunk;
@@ -219,9 +239,15 @@ bool settle_last(Chunk& chunk, bool list_closed_outside, bool& truncated, ChunkP
       return true;
     }
   }
+  // Whole to its last bracket: what is wrong is inside, and the parse of the chunk will say where.
+  if (list_closes(chunk, end)) {
+    std::memset(chunk.text.data() + end, ' ', chunk.size - end);
+    chunk.size = end;
+    return true;
+  }
   truncated = true;
   int tries = 0;
-  for (std::size_t at = end; at > 1 && tries < 4096; --at) {
+  for (std::size_t at = end; at > 1 && tries < 256; --at) {
     if (chunk.text[at - 1] != '}') continue;
     ++tries;
     StringPool pool;

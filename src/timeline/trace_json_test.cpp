@@ -35,7 +35,7 @@ const std::string meta =
     R"({"ph": "M", "name": "process_name", "pid": 7, "tid": 0, "args": {"name": "Ascend Hardware"}})";
 
 std::string kernel(int i, const std::string& name = "MatMul") {
-  return R"({"name": ")" + name + R"(", "pid": 7, "tid": 3, "ts": "17861022599636)" +
+  return R"({"name": ")" + name + R"(", "pid": 7, "tid": 3, "ts": "17861022599)" +
          std::to_string(100000 + i).substr(1) +
          R"(.320", "dur": 1.25, "args": {"Task Type": "AI_CORE", "connection_id": )" +
          std::to_string(i) + R"(}, "ph": "X"})";
