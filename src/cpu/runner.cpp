@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "cpu/rows.h"
 
 namespace tk {
 namespace {
@@ -65,6 +66,7 @@ void check_graph(const Graph& g) {
   const Type& logits = g.outputs()[0]->type;
   if (logits.rank() != 2 || !logits.dim(1).is_const())
     not_cached(cat("its output is ", logits.str(), ", not logits [rows, vocabulary]"));
+  if (!kernel_float(logits.dtype)) not_cached(cat("its logits are ", name_of(logits.dtype)));
 }
 
 SymEnv state_env(std::int64_t n_blocks, std::int64_t block_size) {

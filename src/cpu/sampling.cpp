@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "cpu/kernels/elementwise.h"
+#include "cpu/rows.h"
 
 namespace tk {
 namespace {
@@ -14,6 +16,18 @@ std::uint64_t mix(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
   return x ^ (x >> 31);
+}
+
+// The first of the largest, NaN counting as largest.
+std::int64_t best_of(const TensorView& row) {
+  std::int64_t best = 0;
+  kernels::ArgmaxArgs a;
+  a.x = {row.data, row.dtype, row.shape[0]};
+  a.index = &best;
+  a.rows = 1;
+  a.cols = row.shape[0];
+  kernels::argmax(a, 0, 1);
+  return best;
 }
 
 }  // namespace
@@ -31,33 +45,31 @@ double uniform(std::uint64_t seed, std::uint64_t counter) {
 }
 
 const float* Sampler::load(const TensorView& logits) {
-  const std::int64_t n = logits.numel();
-  TK_CHECK(logits.rank() == 1 && n > 0, "one row of logits, got ", logits.shape.str());
-  if (logits.dtype == DType::f32 && logits.contiguous()) return logits.as<float>();
-  row_.resize(static_cast<std::size_t>(n));
-  TensorView row = logits;
-  row.data = row_.data();
-  row.dtype = DType::f32;
-  row.strides = contiguous_strides(row.shape);
-  copy_into(row, logits);
+  if (logits.dtype == DType::f32) return logits.as<float>();
+  row_.resize(static_cast<std::size_t>(logits.shape[0]));
+  kernels::UnaryArgs a;  // a cast
+  a.x = {logits.data, logits.dtype, logits.shape[0]};
+  a.y = {row_.data(), DType::f32, logits.shape[0]};
+  a.rows = 1;
+  a.cols = logits.shape[0];
+  kernels::unary(a, 0, 1);
   return row_.data();
 }
 
 std::int64_t Sampler::sample(const TensorView& logits, const SamplingParams& params,
                              std::uint64_t counter) {
-  const float* x = load(logits);
-  const std::int64_t n = logits.numel();
-  std::int64_t best = 0;
-  bool nan = false;
-  for (std::int64_t i = 0; i < n; ++i) {
-    nan |= std::isnan(x[i]);
-    if (x[i] > x[best]) best = i;
-  }
-  if (nan || std::isnan(x[best]))
+  TK_CHECK(logits.rank() == 1 && logits.shape[0] > 0 && logits.contiguous() &&
+               kernel_float(logits.dtype),
+           "one row of logits, got ", name_of(logits.dtype), logits.shape.str());
+  const std::int64_t best = best_of(logits);
+  const double top = element(logits, best);
+  if (std::isnan(top))
     throw UserError("TK0517", "the model produced NaN logits")
         .help("weights that hold NaN or infinity do this; so does a cache that was damaged");
   // With an infinite best logit the softmax is undefined, and the choice is clear.
-  if (params.temperature == 0 || params.top_k == 1 || std::isinf(x[best])) return best;
+  if (params.temperature == 0 || params.top_k == 1 || std::isinf(top)) return best;
+  const float* x = load(logits);
+  const std::int64_t n = logits.shape[0];
 
   // Unnormalised probabilities; the best one weighs 1.
   const auto weight = [&](float logit) {

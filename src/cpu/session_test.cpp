@@ -2,6 +2,7 @@
 #include "cpu/session.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <map>
@@ -81,6 +82,48 @@ TEST(runner, prefill_and_decode_equal_the_model_without_a_cache) {
         EXPECT_EQ(r.length(sb), static_cast<std::int64_t>(b.size()));  // KV-13
       }
     }
+}
+
+// KV-13, KV-40: what attention is told. The first decode sees the prompt and the token itself.
+TEST(runner, lengths_and_slots_of_the_first_decode) {
+  Runner r(toy::model(), options());
+  const Ids a = prompt(9, 1);
+  const Ids b = prompt(2, 2);
+  const Piece pieces[] = {{r.open(), a}, {r.open(), b}};
+  const auto input = [&](const char* name) {
+    const Bound& bound = *r.last_bound();
+    const int id = bound.plan.plan->input_id(name);
+    std::vector<std::int64_t> v;
+    const TensorView& t = bound.plan.views[static_cast<std::size_t>(id)];
+    for (std::int64_t i = 0; i < t.numel(); ++i)
+      v.push_back(static_cast<std::int64_t>(element(t, i)));
+    return v;
+  };
+  r.run(pieces, Phase::prefill);
+  EXPECT_EQ(input("kv_lens"), (Ids{9, 2}));
+  EXPECT_EQ(input("query_lens"), (Ids{9, 11}));
+  EXPECT_EQ(input("position_ids"), (Ids{0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 1}));
+  EXPECT_EQ(input("slot_mapping"), (Ids{4, 5, 6, 7, 8, 9, 10, 11, 12, 16, 17}));
+  EXPECT_EQ(input("block_table"), (Ids{1, 2, 3, 0, 4, 0, 0, 0}));
+  EXPECT_EQ(input("logit_rows"), (Ids{8, 10}));
+  const std::int64_t next = 5;
+  const Ids c = prompt(1, 3);
+  const Piece third[] = {{r.open(), c}};
+  r.run(third, Phase::prefill);
+  // Five sequences are padded to six: the last sees nothing and is not written.
+  std::vector<Piece> all{
+      {pieces[0].seq, {&next, 1}}, {pieces[1].seq, {&next, 1}}, {third[0].seq, {&next, 1}}};
+  for (int i = 0; i < 2; ++i) {
+    const Piece p{r.open(), c};
+    r.run({&p, 1}, Phase::prefill);
+    all.push_back({p.seq, {&next, 1}});
+  }
+  r.run(all, Phase::decode);
+  EXPECT_EQ(input("kv_lens"), (Ids{10, 3, 2, 2, 2, 0}));
+  EXPECT_EQ(input("query_lens"), (Ids{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(input("position_ids"), (Ids{9, 2, 1, 1, 1, 0}));
+  EXPECT_EQ(input("slot_mapping"), (Ids{13, 18, 21, 25, 29, -1}));
+  EXPECT_EQ(r.length(pieces[0].seq), 10);
 }
 
 TEST(runner, all_rows_of_a_prefill) {
@@ -303,6 +346,30 @@ TEST(session, random_arrivals_and_cancellations) {
   EXPECT_EQ(answers, expected);
   EXPECT_TRUE(waited);
   EXPECT_EQ(session.runner().pool().n_free(), 13);
+}
+
+// KV-24: a hundred requests later the pool is whole and nothing has grown.
+TEST(session, a_long_run_does_not_grow) {
+  RunnerOptions o = options();
+  o.engine.max_bound = 4;
+  Session session(toy::model(), o);
+  RequestParams params;
+  params.max_new_tokens = 5;
+  const auto serve = [&](int n) {
+    for (int i = 0; i < n; ++i) {
+      session.add(prompt(3 + i % 7, i), params);
+      if (i % 3 == 2)
+        while (!session.step().idle) {
+        }
+    }
+    while (!session.step().idle) {
+    }
+    return mallinfo2().uordblks;
+  };
+  const std::size_t before = serve(40);
+  const std::size_t after = serve(100);
+  EXPECT_LT(after, before + (64U << 10));
+  EXPECT_EQ(session.runner().pool().n_free(), session.runner().pool().size() - 1);
 }
 
 TEST(session, stop_ids_and_lengths_end_a_request) {
