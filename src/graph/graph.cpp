@@ -148,9 +148,10 @@ void Graph::move_before(Node* node, Node* before) {
 }
 
 void Graph::drop_use(Value* value, const Use& use) {
-  auto it = std::find(value->uses.begin(), value->uses.end(), use);
-  TK_CHECK(it != value->uses.end(), "use list");
-  value->uses.erase(it);
+  // From the back: what was added last goes first when dead nodes are erased.
+  auto it = std::find(value->uses.rbegin(), value->uses.rend(), use);
+  TK_CHECK(it != value->uses.rend(), "use list");
+  value->uses.erase(std::next(it).base());
 }
 
 void Graph::add_output(Value* value) {

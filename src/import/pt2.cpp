@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "import/functional.h"
@@ -129,6 +130,14 @@ bool is_plain(std::string_view name) {
              });
 }
 
+// Of a weight: what the text form can quote.
+bool is_printable(std::string_view name) {
+  return name.size() < 1000 &&
+         std::none_of(
+             name.begin(), name.end(),
+             [](char c) { return c == '"' || c == '\\' || static_cast<unsigned char>(c) < ' '; });
+}
+
 // Sizes at which two spellings of one expression are compared.
 bool agree(const Sym& a, const Sym& b) {
   if (a == b) return true;
@@ -213,24 +222,33 @@ class Importer {
     for (const json::Value node : graph["nodes"].elements()) {
       const Target& t = target(node["target"].string());
       std::string reason;
-      if (t.kind == Target::inlined) {
+      if (t.kind == Target::inlined && !casts_inside(node, t)) {
         for (const json::Value input : node["inputs"].elements())
           if (auto g = input["arg"].find("as_graph")) collect_unknown((*g)["graph"], unknown);
         continue;
       }
+      if (t.kind == Target::inlined) reason = " (autocast that is switched on)";
       if (t.kind == Target::op) {
         if (t.is_copy) continue;
         reason = why_not(*t.def, node);
         if (reason.empty()) continue;
         reason = cat(" with ", reason);
-      } else if (t.kind != Target::unknown) {
+      } else if (t.kind != Target::unknown && t.kind != Target::inlined) {
         continue;
-      } else if (!read_results(node).numbers.empty()) {
+      } else if (reason.empty() && !read_results(node).numbers.empty()) {
         reason = " (a size that depends on data)";
       }
       Unknown& u = (*unknown)[cat(t.short_name, reason)];
       if (u.count++ == 0) u.first = loc_of(node);
     }
+  }
+
+  // An autocast that is on casts the tensors of the graph inside, which the graph does not say.
+  static bool casts_inside(const json::Value& node, const Target& t) {
+    if (!t.short_name.ends_with("wrap_with_autocast")) return false;
+    for (const json::Value input : node["inputs"].elements())
+      if (auto enabled = input["arg"].find("as_bool")) return enabled->boolean();
+    return false;
   }
 
   void refuse_unknown() {
@@ -252,12 +270,16 @@ class Importer {
   }
 
   void add_inputs() {
+    std::unordered_set<std::string_view> weights;
     for (const Spec& spec : specs_) {
       const Type type = symbols_->type(meta_of(main_, spec.value));
       Value* v = nullptr;
       if (!spec.name.empty()) {
-        if (out_.graph.find_weight(spec.name) != nullptr)
+        if (!weights.insert(spec.name).second)
           throw UserError("TK0205", cat("two inputs are the weight '", spec.name, "'"))
+              .at(root_.file());
+        if (!is_printable(spec.name))
+          throw UserError("TK0205", cat("a weight is called '", spec.name.substr(0, 60), "'"))
               .at(root_.file());
         v = out_.graph.add_weight(spec.name, type);
       } else {
@@ -396,8 +418,8 @@ class Importer {
     if (results.tensors.size() > n->outputs.size())
       throw UserError("TK0205", cat(t.short_name, " has ", results.tensors.size(),
                                     " results in the file, expected ", n->outputs.size()));
-    const bool fresh = n->inputs.empty() || call.tensors.empty() || call.tensors[0].empty() ||
-                       makes_copy(node, t);
+    const bool fresh =
+        n->inputs.empty() || call.tensors.empty() || call.tensors[0].empty() || makes_copy(node, t);
     for (std::size_t i = 0; i < results.tensors.size(); ++i) {
       const std::string_view name = results.tensors[i];
       if (name.empty()) continue;

@@ -165,6 +165,25 @@ TEST(Pt2, GraphsOfModesAreInlined) {
   EXPECT_TRUE(has(c.print(), "%0 = aten.cos(%x)")) << c.print();
 }
 
+TEST(Pt2, AutocastIsNotSupported) {
+  CaptureText c = plain();
+  c.node("torch.ops.higher_order.wrap_with_autocast",
+         {arg("", R"({"as_string": "cpu"})"), arg("", R"({"as_bool": true})"),
+          arg("", R"({"as_graph": {"name": "sub", "graph": {"nodes": []}}})")},
+         {tensor("z")});
+  EXPECT_TRUE(has(c.error(), "wrap_with_autocast (autocast that is switched on): 1 time"))
+      << c.error();
+}
+
+TEST(Pt2, WeightsHaveNamesThatCanBePrinted) {
+  CaptureText c = plain();
+  c.weight("v", "a\\nb", {size(1)});
+  EXPECT_TRUE(has(c.error(), "TK0205")) << c.error();
+  CaptureText twice = plain();
+  twice.weight("v", "layer.weight", {size(1)});
+  EXPECT_TRUE(has(twice.error(), "two inputs are the weight 'layer.weight'")) << twice.error();
+}
+
 TEST(Pt2, UnknownOperatorsComeAllAtOnce) {
   CaptureText c = plain();
   c.unary("torch.ops.aten.fancy.default", "y", "a");
