@@ -64,9 +64,6 @@ class Bench {
     r.prompt = o_.prompt;
     r.context = o_.context;
     r.gen = o_.gen;
-    if (o_.bandwidth > 0)
-      r.decode_bandwidth_share = static_cast<double>(r.decode_bytes) * median(r.decode.wall) /
-                                 static_cast<double>(o_.batch) / o_.bandwidth;
     return r;
   }
 
@@ -159,6 +156,11 @@ BenchResult bench(Runner* runner, const BenchOptions& o) {
     throw UserError("TK0518", cat("a batch of ", o.batch, " is larger than the runner's limit of ",
                                   runner->options().max_batch));
   return Bench(runner, o).run();
+}
+
+void relate_to_bandwidth(BenchResult* r, double bytes_per_s) {
+  const double steps_per_s = median(r->decode.wall) / static_cast<double>(r->batch);
+  r->decode_bandwidth_share = static_cast<double>(r->decode_bytes) * steps_per_s / bytes_per_s;
 }
 
 std::int64_t moved_bytes(const Bound& bound) {

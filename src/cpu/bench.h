@@ -14,7 +14,6 @@ struct BenchOptions {
   std::int64_t gen = 32;       // tokens decoded per repetition and sequence
   std::int64_t batch = 1;      // sequences decoded together
   int reps = 5;
-  double bandwidth = 0;  // bytes per second of memory reads, when measured
 };
 
 // Tokens a second of wall time, and of this process's CPU time: with one thread the latter is what
@@ -31,7 +30,7 @@ struct BenchResult {
   std::int64_t peak_rss_bytes = 0;
   std::int64_t batch = 1, threads = 1, prompt = 0, context = 0, gen = 0;
   // Per decode step of the last repetition: bytes that its launches move, and that as a share of
-  // the memory bandwidth (0 when that was not measured).
+  // the memory bandwidth (see relate_to_bandwidth).
   std::int64_t decode_bytes = 0;
   double decode_bandwidth_share = 0;
 
@@ -45,6 +44,9 @@ std::vector<std::int64_t> bench_prompt(std::int64_t n, std::int64_t vocab, std::
 // Greedy decoding, each token from the logits before. Throws TK0512 when the runner's length limit
 // is below prompt or context + gen, TK0518 for an option below 1.
 BenchResult bench(Runner* runner, const BenchOptions& options);
+
+// Fills decode_bandwidth_share, given the bytes per second that memory can be read with.
+void relate_to_bandwidth(BenchResult* result, double bytes_per_s);
 
 // Bytes that a run of these launches moves, with the cache as it is now.
 std::int64_t moved_bytes(const Bound& bound);
