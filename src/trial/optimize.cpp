@@ -6,14 +6,14 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "cpu/kernels/bandwidth.h"
-#include "cpu/kernels/targets.h"
 #include "graph/rewrite.h"
 #include "moves/canonical/canonical.h"
+#include "trial/machine.h"
 #include "trial/site_check.h"
 #include "trial/step.h"
 #include "trial/timing.h"
+#include "trial/workload.h"
 
 namespace tk {
 namespace {
@@ -38,23 +38,6 @@ bool wanted(const Move& move, Phase phase, const OptimizeOptions& o) {
     return std::find(list.begin(), list.end(), move.name) != list.end();
   };
   return (o.moves.empty() || in(o.moves)) && !in(o.disabled);
-}
-
-std::string cpu_name() {
-  const std::string text = read_file("/proc/cpuinfo");
-  const std::size_t at = text.find("model name");
-  if (at == std::string::npos) return "unknown";
-  const std::size_t colon = text.find(':', at);
-  return text.substr(colon + 2, text.find('\n', colon) - colon - 2);
-}
-
-std::string isa_name() {
-  std::string s;
-  if (__builtin_cpu_supports("avx2")) s = "AVX2";
-  if (__builtin_cpu_supports("avx512f")) s = "AVX-512";
-  if (kernels::use_bf16_dot()) s += ", bf16 dot products";
-  if (kernels::has_amx_bf16()) s += ", AMX bf16";
-  return s.empty() ? "baseline x86-64" : s;
 }
 
 // One row a group of sites: the same place in all layers with the same verdict.
@@ -297,52 +280,9 @@ class Pipeline {
   }
 
   std::vector<std::int64_t> bench_ids(std::int64_t n) const {
-    std::vector<std::int64_t> ids;
-    for (std::int64_t i = 0; i < n; ++i)
-      ids.push_back((3 + i * 7919) % std::max<std::int64_t>(1, ledger_vocab()));
-    return ids;
+    return spread_ids(n, ledger_vocab());
   }
   std::int64_t ledger_vocab() const { return out_.ledger.model.vocab; }
-
-  // A decode step that leaves the sequence as it was.
-  class DecodeLoop {
-   public:
-    DecodeLoop(Runner* r, std::vector<std::int64_t> context)
-        : r_(r), context_(std::move(context)), seq_(r->open()) {
-      const Piece piece{seq_, context_};
-      r_->run(std::span(&piece, 1), Phase::prefill);
-      next_ = context_.front();
-    }
-    ~DecodeLoop() { r_->close(seq_); }
-    DecodeLoop(const DecodeLoop&) = delete;
-    DecodeLoop& operator=(const DecodeLoop&) = delete;
-    void operator()() {
-      const Piece piece{seq_, std::span(&next_, 1)};
-      r_->run(std::span(&piece, 1), Phase::decode);
-      r_->truncate(seq_, static_cast<std::int64_t>(context_.size()));
-    }
-
-   private:
-    Runner* r_;
-    std::vector<std::int64_t> context_;
-    SeqId seq_;
-    std::int64_t next_ = 0;
-  };
-
-  class PrefillLoop {
-   public:
-    PrefillLoop(Runner* r, std::vector<std::int64_t> prompt) : r_(r), prompt_(std::move(prompt)) {}
-    void operator()() {
-      const SeqId seq = r_->open();
-      const Piece piece{seq, prompt_};
-      r_->run(std::span(&piece, 1), Phase::prefill);
-      r_->close(seq);
-    }
-
-   private:
-    Runner* r_;
-    std::vector<std::int64_t> prompt_;
-  };
 
   TimingOptions timing(double budget) const {
     TimingOptions t;

@@ -198,4 +198,30 @@ MaskFacts classify_mask(const Graph& graph, const Node& attention, const TokenSy
   evaluation.unknown("its window follows none of its constants");
 }
 
+std::vector<MaskFacts> take_masks(Graph* graph, const TokenSymbols& symbols,
+                                  const Weights* weights) {
+  std::vector<MaskFacts> masks;
+  std::map<std::pair<const Value*, bool>, MaskFacts> known;
+  for (Node* n : nodes(*graph)) {
+    if (!n->is("tk.attention")) continue;
+    const auto key = std::make_pair(static_cast<const Value*>(n->in(3)), n->args().flag("causal"));
+    auto it = known.find(key);
+    if (it == known.end())
+      it = known.emplace(key, classify_mask(*graph, *n, symbols, weights)).first;
+    if (it->second.kind == "full") {
+      UserError error(
+          "TK0404",
+          "this attention sees tokens that come later; with a cache they are not there yet");
+      if (n->loc != nullptr)
+        std::move(error).at(n->loc->file, n->loc->line).in_module(n->loc->module);
+      throw std::move(error).help("only causal attention can be served token by token");
+    }
+    masks.push_back(it->second);
+  }
+  for (Node* n : nodes(*graph))
+    if (n->is("tk.attention") && n->in(3) != nullptr) graph->set_input(n, 3, nullptr);
+  graph->erase_dead();
+  return masks;
+}
+
 }  // namespace tk

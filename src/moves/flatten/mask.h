@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "graph/graph.h"
 #include "graph/weights.h"
@@ -21,5 +22,10 @@ struct MaskFacts {
 // ones, TK0403 when it needs weights that are not there.
 MaskFacts classify_mask(const Graph& graph, const Node& attention, const TokenSymbols& symbols,
                         const Weights* weights);
+
+// Of all attention sites in order. The masks themselves are then cut off, since they do compare
+// tokens with tokens. Throws also TK0404, for attention that sees later tokens.
+std::vector<MaskFacts> take_masks(Graph* graph, const TokenSymbols& symbols,
+                                  const Weights* weights);
 
 }  // namespace tk
