@@ -414,7 +414,11 @@ class Importer {
     for (const std::string_view name : call.tensors)
       inputs.push_back(name.empty() ? nullptr : places_.read(place(scope, name), loc));
     if (t.in_place) return write_in_place(scope, t, call, std::move(inputs), results, loc);
-    Node* n = out_.graph.insert(nullptr, *t.def, std::move(inputs), std::move(call.attrs), loc);
+    const OpDef* def = t.def;
+    if (def->name == "aten.slice" && results.tensors.size() == 1 &&
+        bounded_slice(inputs[0]->type, symbols_->type(meta_of(scope, results.tensors[0])), &call))
+      def = find_op("aten.narrow");
+    Node* n = out_.graph.insert(nullptr, *def, std::move(inputs), std::move(call.attrs), loc);
     if (results.tensors.size() > n->outputs.size())
       throw UserError("TK0205", cat(t.short_name, " has ", results.tensors.size(),
                                     " results in the file, expected ", n->outputs.size()));
@@ -429,6 +433,28 @@ class Importer {
              fresh ? places_.add_base(n->out(k), name)
                    : places_.add_result(place(scope, call.tensors[0]), n, k, name));
     }
+  }
+
+  // The first S rows of a table of 64, where the ranges of the capture keep S within 64 (causal
+  // masks are cut like this). The slice's own rule says min(S, 64) rows; the capture says S, and
+  // aten.narrow, which checks it, says so too. Changes the attributes when that is the case.
+  static bool bounded_slice(const Type& from, const Type& to, Call* call) {
+    const auto number = [&](std::string_view name) -> const Sym* {
+      const Attr* attr = call->attrs.find(name);
+      return attr == nullptr ? nullptr : std::get_if<Sym>(attr);
+    };
+    const Sym* dim = number("dim");
+    const Sym* end = number("end");
+    const Sym* start = number("start");
+    const Sym* step = number("step");
+    if (end == nullptr || end->is_const() || (start != nullptr && !start->is(0)) ||
+        (step != nullptr && !step->is(1)) || from.rank() != to.rank())
+      return false;
+    const std::int64_t axis = dim == nullptr ? 0 : dim->value();
+    const auto i = static_cast<std::size_t>(axis < 0 ? axis + from.rank() : axis);
+    if (i >= from.shape.size() || !from.shape[i].is_const() || !(to.shape[i] == *end)) return false;
+    call->attrs = Attrs{{"dim", Sym(axis)}, {"start", Sym(0)}, {"length", Sym(*end)}};
+    return true;
   }
 
   static bool makes_copy(const json::Value& node, const Target& t) {

@@ -231,6 +231,22 @@ TEST(Pt2, TypesAreGuarded) {
   EXPECT_TRUE(has(e, "layer (model.py:7)")) << e;
 }
 
+// %x is [B, S, 4]. A table of 4 rows is cut to B of them; the capture knows that B stays within.
+TEST(Pt2, ASliceThatRangesKeepWithinItsTableIsNarrow) {
+  CaptureText c;
+  c.number("n", "Symbol('s0', positive=True, integer=True)");
+  c.node("torch.ops.aten.sym_size.int", {arg("self", tensor("x")), arg("dim", R"({"as_int": 0})")},
+         {R"({"as_sym_int": {"as_name": "n"}})"});
+  c.value("y", {symbol("s0"), symbol("s1"), symbol("s0")});
+  c.node("torch.ops.aten.slice.Tensor",
+         {arg("self", tensor("x")), arg("dim", R"({"as_int": 2})"),
+          arg("start", R"({"as_int": 0})"), arg("end", R"({"as_sym_int": {"as_name": "n"}})")},
+         {tensor("y")});
+  c.output("y");
+  const std::string text = c.print();
+  EXPECT_TRUE(has(text, "aten.narrow(%x) {dim=2, start=0, length=B}")) << text;
+}
+
 TEST(Pt2, OneSpellingOfASizeIsAsGoodAsAnother) {
   CaptureText c;
   c.value("y", {symbol("s0"), expr("Max(Integer(0), Symbol('s1', positive=True, integer=True))"),
