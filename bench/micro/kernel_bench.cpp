@@ -51,7 +51,8 @@ Tensor noise(DType dtype, const Dims& shape) {
     state = state * 1664525U + 1013904223U;
     return static_cast<float>(state >> 8) / static_cast<float>(1U << 24) - 0.5F;
   };
-  for (std::int64_t i = 0; i < t.numel(); ++i)
+  const std::int64_t n = t.numel();
+  for (std::int64_t i = 0; i < n; ++i)
     if (dtype == DType::bf16)
       t.as<bf16>()[i] = to_bf16(value());
     else

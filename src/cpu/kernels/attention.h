@@ -50,7 +50,9 @@ struct PagedAttentionArgs {
 
 // Two phases with a barrier between them: the first computes parts, the second adds them up in a
 // fixed order. Work is cut by (request, kv head, queries, keys) independent of n_threads, so
-// results are too.
+// results are too. Units of eight and more rows (query, head) add up in another order than those of
+// fewer; with bf16 queries and caches and AVX512-BF16 they also round the softmax weights to bf16
+// before the values are summed (in f32).
 void paged_attention(const PagedAttentionArgs& args, int thread, int n_threads);
 void paged_attention_combine(const PagedAttentionArgs& args, int thread, int n_threads);
 // For the largest tokens, batch and max_kv_len of these args that will be used.

@@ -9,6 +9,7 @@ constexpr std::int64_t tile_rows = 64;  // rows (query, head) of a unit at most
 constexpr std::int64_t tile_keys = 64;  // keys worked on at a time
 constexpr std::int64_t max_split_queries =
     8;  // requests with more new queries are not split by keys
+// Fewer than that are not worth a second pass.
 constexpr std::int64_t min_split_keys = 256;
 constexpr std::int64_t max_splits = 16;
 
@@ -46,44 +47,56 @@ struct Unit {
   std::int64_t cost() const { return rows() * (keys.end - keys.begin + 16); }
 };
 
-// Calls f(unit) for all units, always in the same order.
+// How the keys of the queries [q0, q1) of a request are split, whatever the head.
+struct KeySplit {
+  Range keys;
+  std::int64_t length, n;
+};
+inline KeySplit split_keys(const PagedAttentionArgs& a, const Request& r, std::int64_t q0,
+                           std::int64_t q1) {
+  KeySplit s;
+  s.keys = {visible_keys(a, r, q0).begin, visible_keys(a, r, q1 - 1).end};
+  s.keys.end = std::max(s.keys.begin, s.keys.end);
+  const std::int64_t n = s.keys.end - s.keys.begin;
+  s.length = std::max<std::int64_t>(n, 1);
+  if (r.n_queries <= max_split_queries)
+    s.length = std::max(min_split_keys, round_up((n + max_splits - 1) / max_splits, tile_keys));
+  s.n = std::max<std::int64_t>(1, (n + s.length - 1) / s.length);
+  return s;
+}
+
+// Calls f(unit) for all units, always in the same order. Heads come innermost: their keys lie side
+// by side in memory, and what the prefetchers fetch too much for one head serves the next.
 template <class F>
 void for_each_unit(const PagedAttentionArgs& a, const F& f) {
   const std::int64_t group = a.q_heads / a.kv_heads;
   const std::int64_t heads_per_unit = std::min(group, tile_rows);
   std::int64_t n_parts = 0;
   for (std::int64_t b = 0; b < a.batch; ++b) {
-    const Request r = request_at(a, b);
-    if (r.n_queries <= 0) continue;
+    Unit u;
+    u.request = request_at(a, b);
+    const std::int64_t n_queries = u.request.n_queries;
+    if (n_queries <= 0) continue;
     const std::int64_t queries_per_unit =
-        std::min(r.n_queries, std::max<std::int64_t>(1, tile_rows / heads_per_unit));
-    const bool may_split = r.n_queries <= max_split_queries;
-    for (std::int64_t g = 0; g < a.kv_heads; ++g)
-      for (std::int64_t q0 = 0; q0 < r.n_queries; q0 += queries_per_unit)
-        for (std::int64_t h = 0; h < group; h += heads_per_unit) {
-          Unit u;
-          u.request = r;
-          u.kv_head = g;
-          u.q0 = q0;
-          u.q1 = std::min(q0 + queries_per_unit, r.n_queries);
-          u.h0 = g * group + h;
-          u.h1 = g * group + std::min(h + heads_per_unit, group);
-          const std::int64_t begin = visible_keys(a, r, u.q0).begin;
-          const std::int64_t end = visible_keys(a, r, u.q1 - 1).end;
-          const std::int64_t n = std::max<std::int64_t>(0, end - begin);
-          std::int64_t length = std::max<std::int64_t>(n, 1);
-          if (may_split)
-            length =
-                std::max(min_split_keys, round_up((n + max_splits - 1) / max_splits, tile_keys));
-          u.n_splits = std::max<std::int64_t>(1, (n + length - 1) / length);
-          u.first_part = n_parts;
-          if (u.n_splits > 1) n_parts += u.n_splits * u.rows();
-          for (u.split = 0; u.split < u.n_splits; ++u.split) {
-            u.keys.begin = begin + u.split * length;
-            u.keys.end = std::max(u.keys.begin, std::min(end, u.keys.begin + length));
+        std::min(n_queries, std::max<std::int64_t>(1, tile_rows / heads_per_unit));
+    for (u.q0 = 0; u.q0 < n_queries; u.q0 += queries_per_unit) {
+      u.q1 = std::min(u.q0 + queries_per_unit, n_queries);
+      const KeySplit s = split_keys(a, u.request, u.q0, u.q1);
+      const std::int64_t rows_of_head = (u.q1 - u.q0) * s.n;
+      u.n_splits = s.n;
+      for (u.split = 0; u.split < s.n; ++u.split) {
+        u.keys.begin = s.keys.begin + u.split * s.length;
+        u.keys.end = std::min(s.keys.end, u.keys.begin + s.length);
+        for (u.kv_head = 0; u.kv_head < a.kv_heads; ++u.kv_head)
+          for (std::int64_t h = 0; h < group; h += heads_per_unit) {
+            u.h0 = u.kv_head * group + h;
+            u.h1 = u.kv_head * group + std::min(h + heads_per_unit, group);
+            u.first_part = n_parts + u.h0 * rows_of_head;
             f(u);
           }
-        }
+      }
+      if (s.n > 1) n_parts += a.q_heads * rows_of_head;
+    }
   }
 }
 

@@ -5,6 +5,8 @@
 // W is [N, K] (WeightLayout::n_k, nn.Linear) or [K, N] (k_n). Few rows (decode) stream W once, at
 // memory bandwidth; many rows (prefill) run a blocked product. With `glu`, W has N = 2F rows, and
 // y[M, F] = glu(gate, up).
+// Up to 48 rows a row's result is the same whatever the number of rows; above, sums run in another
+// order, so last bits may differ from those of few rows.
 // x, W, bias, y: any of f32, bf16, f16, each on its own; residual has y's dtype. Sums are f32; with
 // x and W both bf16 and AVX512-BF16, products go through vdpbf16ps (denormals count as zero).
 #pragma once
