@@ -226,8 +226,12 @@ class Matcher {
   // The deepest reason wins: the one given after the most calls had been matched.
   template <typename... Args>
   bool fail(const Args&... args) {
-    if (why_ != nullptr && (why_->text.empty() || match_.calls_.size() > why_->depth)) {
-      why_->depth = match_.calls_.size();
+    return fail_at(match_.calls_.size(), args...);
+  }
+  template <typename... Args>
+  bool fail_at(std::size_t depth, const Args&... args) {
+    if (why_ != nullptr && (why_->text.empty() || depth > why_->depth)) {
+      why_->depth = depth;
       why_->text = cat(args...);
     }
     return false;
@@ -367,7 +371,8 @@ class Matcher {
       return fail("no value like ", print(root), " near ", name_in_messages(match_.roots[0]));
     }
     for (const Guard& g : query_.guards)
-      if (!g.holds(match_)) return fail("guard '", g.text, "' is false");
+      if (!g.holds(match_))  // everything had been matched
+        return fail_at(match_.calls_.size() + 1, "guard '", g.text, "' is false");
     for (const auto& [call, node] : match_.calls_) match_.nodes.push_back(node);
     std::sort(match_.nodes.begin(), match_.nodes.end(),
               [](const Node* a, const Node* b) { return a->order < b->order; });

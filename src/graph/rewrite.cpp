@@ -264,6 +264,12 @@ std::vector<Site> find_sites(std::string_view move, std::span<const Rewrite> rew
               });
     taken.insert(now.begin(), now.end());
   }
+  // A part of an accepted site that was refused on its own is not worth a word.
+  std::unordered_set<std::int64_t> covered;
+  for (const Site& s : sites)
+    if (s.verdict.ok()) covered.insert(s.nodes.begin(), s.nodes.end());
+  std::erase_if(sites,
+                [&](const Site& s) { return !s.verdict.ok() && covered.count(s.nodes[0]) != 0; });
   return sites;
 }
 

@@ -51,6 +51,11 @@ Dims sizes(const SymDims& shape) {
 // count from 0, which is right for indices, places and tables; lengths are named so.
 Tensor values_of(const std::string& name, const Type& type, std::mt19937& random) {
   Tensor t = Tensor::empty(type.dtype, sizes(type.shape));
+  if (type.dtype == DType::c64) {
+    for (std::int64_t i = 0; i < 2 * t.numel(); ++i)
+      t.as<float>()[i] = std::cos(static_cast<float>(i));
+    return t;
+  }
   if (!is_float(type.dtype)) {
     for (std::int64_t i = 0; i < t.numel(); ++i) set_element(t, i, static_cast<double>(i));
     // Two requests: 3 of 7 tokens are new in the first, 2 of 5 in the second.

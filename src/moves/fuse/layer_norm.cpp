@@ -34,16 +34,45 @@ Rewrite norm(const std::string& op, bool has_weight, bool has_bias) {
   return r;
 }
 
+// Written out, without a bias: w * (x - mean) / sqrt(mean((x - mean)^2) + eps).
+Rewrite written_out(bool cast_last) {
+  const Pat x = in("x");
+  const Pat w = in("w");
+  const Const eps = constant("eps", 1e-5);
+  const Pat wide = maybe_up(x);
+  const Pat centred = wide - mean_last(wide);
+  const Pat n = normed(centred, eps);
+  const Pat root = cast_last ? cast(maybe_up(w) * n) : w * maybe_cast(n);
+  return rewrite("w * (x - mean(x)) / sqrt(variance + eps) -> npu_layer_norm_eval(x, w)",
+                 "npu.npu_layer_norm_eval")
+      .match(root)
+      .when("the weight spans the last axis",
+            [=](const Match& m) {
+              return m[w]->type.rank() == 1 && m[x]->type.rank() >= 1 &&
+                     m[w]->type.shape[0] == m[x]->type.shape.back();
+            })
+      .build([=](Build& b) {
+        return std::vector<Value*>{
+            b.op("npu.npu_layer_norm_eval", {b[x], b[w]},
+                 {{"normalized_shape", SymDims{b[w]->type.shape[0]}}, {"eps", b.f64(eps)}})};
+      })
+      .check({{"x", type(DType::f32, {2, 8})}, {"w", type(DType::f32, {8})}})
+      .check({{"x", type(DType::bf16, {3, Sym::symbol("T"), 16})}, {"w", type(DType::bf16, {16})}});
+}
+
 }  // namespace
 
 Move fuse_layer_norm() {
   std::vector<Rewrite> all;
+  all.push_back(written_out(true));
+  all.push_back(written_out(false));
   for (const char* op : {"aten.layer_norm", "aten.native_layer_norm"}) {
     all.push_back(norm(op, true, true));
     all.push_back(norm(op, true, false));
     all.push_back(norm(op, false, false));
   }
-  return move_of("fuse_layer_norm", "layer_norm(x, shape, w, b) -> npu.npu_layer_norm_eval",
+  return move_of("fuse_layer_norm",
+                 "layer_norm(x, shape, w, b), whole or written out -> npu.npu_layer_norm_eval",
                  std::move(all));
 }
 

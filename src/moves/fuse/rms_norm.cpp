@@ -5,12 +5,6 @@
 namespace tk::fuse {
 namespace {
 
-// x / sqrt(mean(x^2) + eps)
-Pat normed(const Pat& x, const Const& eps) {
-  const Pat variance = mean_last(square(x)) + eps;
-  return one_of({x * unary("aten.rsqrt", variance), x / unary("aten.sqrt", variance)});
-}
-
 bool spans_last_axis(const Match& m, const Pat& w, const Pat& x) {
   return m[w]->type.rank() == 1 && m[x]->type.rank() >= 1 &&
          m[w]->type.shape[0] == m[x]->type.shape.back();

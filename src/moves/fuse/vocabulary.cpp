@@ -96,6 +96,12 @@ Pat mean_last(const Pat& x) { return reduction("aten.mean", x, true); }
 Pat sum_last(const Pat& x) { return reduction("aten.sum", x, true); }
 Pat sum_last_dropped(const Pat& x) { return reduction("aten.sum", x, false); }
 
+Pat normed(const Pat& x, const Const& eps) {
+  const Pat variance = mean_last(square(x)) + eps;
+  return one_of({x * unary("aten.rsqrt", variance), x / unary("aten.sqrt", variance),
+                 x * call("aten.pow", {variance}, {{"exponent", -0.5}})});
+}
+
 Pat cast(const Pat& x) {
   return made_by(call("aten.to", {x}).any_attrs().may_escape(),
                  [](Builder& b, const std::vector<Value*>& in) {

@@ -22,6 +22,9 @@ Pat mean_last(const Pat& x);              // over the last axis, which stays as 
 Pat sum_last(const Pat& x);               // the same
 Pat sum_last_dropped(const Pat& x);       // the last axis goes
 
+// 1 / sqrt(mean(x^2) + eps) times x, in the three ways in which it is written.
+Pat normed(const Pat& x, const Const& eps);
+
 Pat cast(const Pat& x);        // to any dtype; the self-test casts to the first input's
 Pat cast_up(const Pat& x);     // to f32
 Pat maybe_cast(const Pat& x);  // cast or x itself
