@@ -80,23 +80,68 @@ def texts(n):
     """Varied and repeatable: prose, code, scripts, emoji, marks, spaces, controls, long words."""
     rng = random.Random(20)
     pools = [
-        lambda: rng.choice(["the", "of", "Hello", "world", "don't", "I'LL", "x", "word", "swordfish"]),
-        lambda: rng.choice(["def f(x):\n    return x**2", "if (a[i] != b) {", "#include <x.h>", "a->b"]),
+        lambda: rng.choice(
+            ["the", "of", "Hello", "world", "don't", "I'LL", "x", "word", "swordfish"]
+        ),
+        lambda: rng.choice(
+            ["def f(x):\n    return x**2", "if (a[i] != b) {", "#include <x.h>", "a->b"]
+        ),
         lambda: str(rng.randrange(10 ** rng.randint(1, 12))),
         lambda: rng.choice(["½", "٣٤", "Ⅳ", "一二三", "²"]),
-        lambda: rng.choice(["Привет", "こんにちは", "世界", "안녕", "مرحبا", "नमस्ते", "ภาษาไทย", "ქართული"]),
+        lambda: rng.choice(
+            ["Привет", "こんにちは", "世界", "안녕", "مرحبا", "नमस्ते", "ภาษาไทย", "ქართული"]
+        ),
         lambda: rng.choice(["👨‍👩‍👧‍👦", "🏳️‍🌈", "👍🏽", "🇩🇪", "😀", "❤️"]),
-        lambda: rng.choice(["e\u0301", "a\u0308\u0323", "ﬁ", "①", "Å", "\u212b", "ǆ", "İ", "ẞ", "가", "\u1100\u1161"]),
-        lambda: rng.choice([" ", "  ", "\t", "\n", "\r\n", "\n\n", "\u00a0", "\u3000", "\u2028", "\u180e"])
-        * rng.randint(1, 6),
-        lambda: chr(rng.randrange(0, 32)) + rng.choice(["", "\x7f", "\x00", "\ufeff", "\ufffd", "\u200d"]),
+        lambda: rng.choice(
+            [
+                "e\u0301",
+                "a\u0308\u0323",
+                "ﬁ",
+                "①",
+                "Å",
+                "\u212b",
+                "ǆ",
+                "İ",
+                "ẞ",
+                "가",
+                "\u1100\u1161",
+            ]
+        ),
+        lambda: (
+            rng.choice(
+                [" ", "  ", "\t", "\n", "\r\n", "\n\n", "\u00a0", "\u3000", "\u2028", "\u180e"]
+            )
+            * rng.randint(1, 6)
+        ),
+        lambda: (
+            chr(rng.randrange(0, 32))
+            + rng.choice(["", "\x7f", "\x00", "\ufeff", "\ufffd", "\u200d"])
+        ),
         lambda: "".join(assigned(rng) for _ in range(rng.randint(1, 8))),
         lambda: "".join(rng.choice("abcdefghij") for _ in range(rng.randint(20, 120))),
-        lambda: rng.choice(["a", "ab", "▁", "Ġ", "<0x41>", "$1", "=-=-", "..."]) * rng.randint(1, 40),
+        lambda: (
+            rng.choice(["a", "ab", "▁", "Ġ", "<0x41>", "$1", "=-=-", "..."]) * rng.randint(1, 40)
+        ),
         lambda: rng.choice([t.content for t in ADDED]),
-        lambda: rng.choice(["<|end|", "<s>", "</s>", "<unk>", "<|im_start|>", "<|endoftext|>", "norm token"]),
+        lambda: rng.choice(
+            ["<|end|", "<s>", "</s>", "<unk>", "<|im_start|>", "<|endoftext|>", "norm token"]
+        ),
     ]
-    out = ["", " ", "  ", "\n", "a", " a", "a ", "▁", "word", "\x00", "x" * 5000, " " * 3000, "é" * 999]
+    out = [
+        "",
+        " ",
+        "  ",
+        "\n",
+        "a",
+        " a",
+        "a ",
+        "▁",
+        "word",
+        "\x00",
+        "x" * 5000,
+        " " * 3000,
+        "é" * 999,
+    ]
     while len(out) < n:
         parts = [rng.choice(pools)() for _ in range(rng.randint(1, 12))]
         out.append(rng.choice(["", " "]).join(parts))
@@ -146,7 +191,9 @@ def sentencepiece(pre=None, normalizer=None, decoder=None, byte_fallback=True, *
 
 
 def template(t):
-    return processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)])
+    return processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
+    )
 
 
 def begin_template(t):
@@ -233,7 +280,13 @@ MADE = {
                 split(r"\w+|[^\w\s]{2}+", behavior, invert)
             )
         )
-        for behavior in ("removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous")
+        for behavior in (
+            "removed",
+            "isolated",
+            "merged_with_previous",
+            "merged_with_next",
+            "contiguous",
+        )
         for invert in (False, True)
     },
     "words": lambda: byte_level(
