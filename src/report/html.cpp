@@ -132,7 +132,7 @@ std::string trials(const Ledger& l) {
       "<div class=scroll><table id=trials "
       "class=sortable><thead><tr><th>#<th>move<th>phase<th>place<th class=n>sites<th>decision<th "
       "class=n>time ratio<th "
-      "class=n>site error<th class=n>model error<th>why</tr></thead><tbody>\n";
+      "class=n>site error<th class=n>model error<th class=why>why</tr></thead><tbody>\n";
   for (const LedgerRow& r : l.rows) {
     const std::string decision = report::decision_text(r);
     const char* kind = r.decision == Decision::kept          ? "kept"
