@@ -4,12 +4,12 @@
 #include <map>
 #include <optional>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "base/error.h"
 #include "import/functional.h"
 #include "import/pt2_call.h"
 #include "import/pt2_loc.h"
+#include "import/pt2_signature.h"
 #include "import/pt2_symbols.h"
 
 namespace tk {
@@ -54,126 +54,17 @@ const json::Value& meta_of(const Scope& scope, std::string_view name) {
   return it->second;
 }
 
-struct Spec {
-  std::string_view kind;   // "parameter", "buffer", "tensor_constant", "user_input", ...
-  std::string_view value;  // its name in the graph
-  std::string_view name;   // of the weight
-};
-
-// The name inside {"arg": {"name": ...}} or {"arg": {"as_tensor": {"name": ...}}}; nothing when it
-// is no tensor.
-std::optional<std::string_view> arg_name(const json::Value& spec) {
-  const json::Value arg = spec["arg"];
-  if (auto name = arg.find("name")) return name->string();
-  if (auto tensor = arg.find("as_tensor")) return (*tensor)["name"].string();
-  return std::nullopt;
-}
-
-std::vector<Spec> read_inputs(const json::Value& signature) {
-  std::vector<Spec> out;
-  for (const json::Value entry : signature["input_specs"].elements())
-    for (const json::Member m : entry.members()) {
-      Spec spec{m.name, {}, {}};
-      if (m.name == "parameter") spec.name = m.value["parameter_name"].string();
-      if (m.name == "buffer") spec.name = m.value["buffer_name"].string();
-      if (m.name == "tensor_constant") spec.name = m.value["tensor_constant_name"].string();
-      const bool is_weight = !spec.name.empty();
-      if (m.name == "constant_input") continue;  // a Python value: the graph holds it already
-      if (!is_weight && m.name != "user_input")
-        throw UserError("TK0206", cat("the input at ", entry.path(), " is of kind '", m.name,
-                                      "', which is not supported"))
-            .at(entry.file());
-      const auto name = arg_name(m.value);
-      if (!name) {
-        const json::Value arg = m.value["arg"];
-        if (arg.find("as_sym_int") || arg.find("as_sym_float") || arg.find("as_custom_obj"))
-          throw UserError("TK0206", cat("the input at ", entry.path(), " is not a tensor"))
-              .at(entry.file())
-              .help("capture a forward whose arguments are tensors");
-        continue;  // None or a constant
-      }
-      spec.value = *name;
-      out.push_back(spec);
-    }
-  return out;
-}
-
-std::vector<std::string_view> read_outputs(const json::Value& signature) {
-  std::vector<std::string_view> out;
-  for (const json::Value entry : signature["output_specs"].elements())
-    for (const json::Member m : entry.members()) {
-      if (m.name == "user_output") {
-        if (auto name = arg_name(m.value)) out.push_back(*name);
-        continue;
-      }
-      if (m.name == "token") continue;
-      std::string what = cat("of kind '", m.name, "', which is not supported");
-      if (auto buffer = m.value.find("buffer_name"))
-        what = cat("the new value of the buffer '", buffer->string(), "'");
-      if (auto input = m.value.find("user_input_name"))
-        what = cat("the new value of the input '", input->string(), "'");
-      throw UserError("TK0206", cat("the capture's output at ", entry.path(), " is ", what))
-          .at(entry.file())
-          .help(
-              "a captured forward must not change its buffers or inputs: capture it with "
-              "use_cache=False");
-    }
-  return out;
-}
-
-bool is_plain(std::string_view name) {
-  return !name.empty() && name.size() < 200 &&
-         std::all_of(
-             name.begin(), name.end(),
-             [](char c) {
-               return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.';
-             });
-}
-
-// Of a weight: what the text form can quote.
-bool is_printable(std::string_view name) {
-  return name.size() < 1000 &&
-         std::none_of(
-             name.begin(), name.end(),
-             [](char c) { return c == '"' || c == '\\' || static_cast<unsigned char>(c) < ' '; });
-}
-
-// Sizes at which two spellings of one expression are compared.
-bool agree(const Sym& a, const Sym& b) {
-  if (a == b) return true;
-  std::set<std::string, std::less<>> names;
-  a.collect_symbols(&names);
-  b.collect_symbols(&names);
-  constexpr std::int64_t sizes[] = {1, 2, 3, 7, 16, 37, 101};
-  for (std::size_t i = 0; i < std::size(sizes); ++i) {
-    SymEnv env;
-    std::size_t k = i;
-    for (const std::string& name : names) {
-      env[name] = sizes[k % std::size(sizes)];
-      k += i + 1;  // the sizes of different symbols differ, and pair in different ways
-    }
-    if (a.eval(env) != b.eval(env)) return false;
-  }
-  return true;
-}
-
-bool agree(const Type& a, const Type& b) {
-  return a.dtype == b.dtype && a.rank() == b.rank() &&
-         std::equal(a.shape.begin(), a.shape.end(), b.shape.begin(),
-                    [](const Sym& x, const Sym& y) { return agree(x, y); });
-}
-
 class Importer {
  public:
   Importer(const json::Value& root, const ImportOptions& options)
       : root_(root), options_(options), main_(root["graph_module"]["graph"]), places_(out_.graph) {
     const json::Value signature = root["graph_module"]["signature"];
-    specs_ = read_inputs(signature);
+    inputs_ = read_inputs(signature);
     outputs_ = read_outputs(signature);
-    std::vector<TensorMeta> inputs;
-    for (const Spec& spec : specs_)
-      if (spec.name.empty()) inputs.push_back({spec.value, meta_of(main_, spec.value)});
-    symbols_.emplace(root, inputs);
+    std::vector<TensorMeta> passed;
+    for (const Pt2Input& input : inputs_)
+      if (!input.is_weight()) passed.push_back({input.value, meta_of(main_, input.value)});
+    symbols_.emplace(root, passed);
     find_wrapper();
     locations_.emplace(out_.graph, out_.wrapper);
   }
@@ -198,8 +89,8 @@ class Importer {
 
   void find_wrapper() {
     WrapperFinder finder;
-    for (const Spec& spec : specs_)
-      if (!spec.name.empty() && spec.kind != "tensor_constant") finder.add_weight(spec.name);
+    for (const Pt2Input& input : inputs_)
+      if (input.is_weight() && input.kind != "tensor_constant") finder.add_weight(input.name);
     for (const json::Value node : main_.graph["nodes"].elements())
       if (auto metadata = node.find("metadata"))
         if (auto stack = metadata->find("nn_module_stack"); stack && stack->is_string())
@@ -270,25 +161,11 @@ class Importer {
   }
 
   void add_inputs() {
-    std::unordered_set<std::string_view> weights;
-    for (const Spec& spec : specs_) {
-      const Type type = symbols_->type(meta_of(main_, spec.value));
-      Value* v = nullptr;
-      if (!spec.name.empty()) {
-        if (!weights.insert(spec.name).second)
-          throw UserError("TK0205", cat("two inputs are the weight '", spec.name, "'"))
-              .at(root_.file());
-        if (!is_printable(spec.name))
-          throw UserError("TK0205", cat("a weight is called '", spec.name.substr(0, 60), "'"))
-              .at(root_.file());
-        v = out_.graph.add_weight(spec.name, type);
-      } else {
-        if (!is_plain(spec.value))
-          throw UserError("TK0205", cat("an input is called '", spec.value.substr(0, 60), "'"))
-              .at(root_.file());
-        v = out_.graph.add_input(spec.value, type);
-      }
-      define(main_, spec.value, places_.add_base(v, spec.value));
+    for (const Pt2Input& input : inputs_) {
+      const Type type = symbols_->type(meta_of(main_, input.value));
+      Value* v = input.is_weight() ? out_.graph.add_weight(input.name, type)
+                                   : out_.graph.add_input(input.value, type);
+      define(main_, input.value, places_.add_base(v, input.value));
     }
   }
 
@@ -533,7 +410,7 @@ class Importer {
   // Guards our inference: the file says what torch found.
   void check_type(const Scope& scope, std::string_view name, const Type& ours, const Node& n) {
     const Type theirs = symbols_->type(meta_of(scope, name));
-    if (ours == theirs || agree(ours, theirs)) return;
+    if (symbols_->agree(ours, theirs)) return;
     throw UserError("TK0213", cat("'", name, "' is ", ours.str(), " by the rules of ", n.op->name,
                                   ", but the capture says ", theirs.str()))
         .note(cat("in ", print(n)));
@@ -574,7 +451,7 @@ class Importer {
   Pt2Graph out_;
   Scope main_;
   Places places_;
-  std::vector<Spec> specs_;
+  std::vector<Pt2Input> inputs_;
   std::vector<std::string_view> outputs_;
   std::optional<Pt2Symbols> symbols_;
   std::optional<Locations> locations_;

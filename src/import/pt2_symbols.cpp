@@ -231,4 +231,31 @@ void Pt2Symbols::read_ranges(const json::Value& root) {
           .at(root.file());
 }
 
+bool Pt2Symbols::agree(const Sym& a, const Sym& b) const {
+  if (a == b) return true;
+  std::set<std::string, std::less<>> names;
+  a.collect_symbols(&names);
+  b.collect_symbols(&names);
+  constexpr std::int64_t sizes[] = {1, 2, 3, 7, 16, 37, 101};
+  for (std::size_t i = 0; i < std::size(sizes); ++i) {
+    SymEnv env;
+    std::size_t k = i;
+    for (const std::string& name : names) {
+      auto range = ranges_.find(name);
+      std::int64_t size = sizes[k % std::size(sizes)];
+      if (range != ranges_.end()) size = std::clamp(size, range->second.min, range->second.max);
+      env[name] = size;
+      k += i + 1;  // the sizes of different symbols differ, and pair in different ways
+    }
+    if (a.eval(env) != b.eval(env)) return false;
+  }
+  return true;
+}
+
+bool Pt2Symbols::agree(const Type& a, const Type& b) const {
+  return a.dtype == b.dtype && a.rank() == b.rank() &&
+         std::equal(a.shape.begin(), a.shape.end(), b.shape.begin(),
+                    [this](const Sym& x, const Sym& y) { return agree(x, y); });
+}
+
 }  // namespace tk

@@ -31,6 +31,10 @@ class Pt2Symbols {
   // or an element type that is not supported.
   Type type(const json::Value& meta);
 
+  // Equal, or at least at all of several sizes within the ranges: torch may spell one size in
+  // another way than our inference does.
+  bool agree(const Type& a, const Type& b) const;
+
   const std::map<std::string, Range, std::less<>>& ranges() const { return ranges_; }
 
  private:
@@ -39,6 +43,7 @@ class Pt2Symbols {
   void read_ranges(const json::Value& root);
   void unify(const Sym& a, const Sym& b);
   void narrow(std::string_view symbol, Range range);
+  bool agree(const Sym& a, const Sym& b) const;
 
   SymExprs::Names names_;  // every symbol that is replaced
   SymExprs exprs_;
