@@ -35,7 +35,7 @@ struct Plan {
 };
 
 // What was computed once, by what it was computed from, so that the plans of prefill and decode
-// share one copy. Lives as long as the caller wants to add plans; not thread-safe.
+// share one copy. For one set of weights; lives as long as plans are to be added; not thread-safe.
 class ConstantPool {
  public:
   const std::vector<Tensor>* find(const std::string& key) const;
