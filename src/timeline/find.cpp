@@ -116,10 +116,11 @@ void side_files(ProfileFiles& p) {
     if (p.info.empty() && !found.empty()) p.info = found.front();
     if (p.metadata.empty()) p.metadata = file_or_gz(where / "profiler_metadata.json");
   }
-  if (!p.rank && !p.info.empty()) p.rank = rank_in(p.info.stem().string(), "info");
+  // The folder's name says the rank; where it does not, profiler_info_<rank>.json does.
   if (!p.rank)
     for (const fs::path& part : {p.folder, p.folder.parent_path(), p.root})
       if (!p.rank) p.rank = rank_in(part.filename().string(), "rank");
+  if (!p.rank && !p.info.empty()) p.rank = rank_in(p.info.stem().string(), "info");
 }
 
 ProfileFiles from_file(const fs::path& path) {

@@ -222,6 +222,12 @@ class StreamWalk {
         most = c;
         usual = static_cast<std::size_t>(k);
       }
+    // More norms than usual: another pass begins. Unless many intervals are like that: then it is a
+    // kind of layer with a norm more.
+    auto is_seam = [&](std::size_t a) {
+      const std::size_t norms = norms_between(last_of_[a], anchors_[a + 1]);
+      return norms > usual && (n < 7 || usual_count[static_cast<std::int64_t>(norms)] * 3 <= n - 1);
+    };
     auto norm_after = [&](std::size_t from,
                           std::size_t k) {  // the k-th, from 1; seq end if there is none
       auto it = std::upper_bound(norms_.begin(), norms_.end(), from);
@@ -238,12 +244,12 @@ class StreamWalk {
       layer.anchor = anchors_[a];
       layer.linear = linear_[a];
       layer.begin = norm_before(anchors_[a]);
-      const bool new_pass = a > 0 && norms_between(last_of_[a - 1], anchors_[a]) > usual;
+      const bool new_pass = a > 0 && is_seam(a - 1);
       if (new_pass) {
         passes_.push_back(std::move(pass));
         pass = {};
       }
-      const bool last = a + 1 == n || norms_between(last_of_[a], anchors_[a + 1]) > usual;
+      const bool last = a + 1 == n || is_seam(a);
       layer.end = last ? norm_after(last_of_[a], usual) : norm_before(anchors_[a + 1]);
       if (layer.end == hi_ && last && !pass.layers.empty()) {
         // No final norm: as long as the layer before it.
