@@ -303,14 +303,7 @@ void finalize_eval(const EvalArgs& a) {
   }
 }
 
-std::string finalize_scales(const Args& args) {
-  return args.in(4).dtype == args.in(0).dtype
-             ? ""
-             : cat("rows are ", name_of(args.in(0).dtype), ", scales ", name_of(args.in(4).dtype));
-}
 constexpr Limit finalize_limits[] = {
-    {"moe_finalize_routing.scales", "scales of the rows' dtype",
-     "wheel docs, npu_moe_finalize_routing: (rows, K) same dtype", finalize_scales},
     {"moe_finalize_routing.drop", "drop_pad_mode in (0, 1, 2, 3)",
      "op-plugin docs, npu_moe_finalize_routing", holds},
     {"moe_finalize_routing.skip", "skip2 only with skip1",
@@ -383,7 +376,9 @@ const OpDef npu_moe_finalize_routing{
         "int? drop_pad_mode=0) -> Tensor",
     .doc =
         "out[t] = sum over j of scales[t, j] * rows[expanded_src_to_dst_row[t * K + j]] "
-        "(+ skip1[t]); drop_pad_mode 2.",
+        "(+ skip1[t]); drop_pad_mode 2. torch_npu wants scales of the rows' dtype; here they may "
+        "be "
+        "wider.",
     .infer = finalize_infer,
     .eval = finalize_eval,
     .limits = finalize_limits,

@@ -5,8 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <random>
 #include <set>
+#include <sstream>
 
 #include "base/error.h"
 #include "moves/fuse/move.h"
@@ -138,6 +142,20 @@ TEST(Checks, EveryRewriteProvesItself) {
         }
     }
   }
+}
+
+// FU-07: what a verdict cites can be looked up.
+TEST(Checks, LimitsAreThoseOfTheOperatorTable) {
+  const char* shared = std::getenv("TOKAMAK_SHARED");
+  const std::filesystem::path folder =
+      shared != nullptr ? shared : std::filesystem::path(TK_SOURCE_DIR) / "../shared";
+  std::ostringstream table;
+  table << std::ifstream(folder / "data/torch_npu_ops.json").rdbuf();
+  if (table.str().empty()) GTEST_SKIP() << "no operator table in " << folder;
+  for (const OpDef* op : all_ops())
+    for (const Limit& limit : op->limits)
+      EXPECT_NE(table.str().find(cat('"', limit.id, '"')), std::string::npos)
+          << op->name << " has the limit " << limit.id;
 }
 
 TEST(Checks, MovesHaveNamesAndTheirOrderIsFixed) {
