@@ -46,7 +46,8 @@ bool scan_csv(const Buffer& file, std::uint64_t offset,
     if (open_quote) *open_quote = current.begin;
     return false;
   }
-  if (current.begin < file.size) {
+  const bool only_cr = file.size - current.begin == 1 && text[current.begin] == '\r';
+  if (current.begin < file.size && !only_cr) {
     if (ends.size() < n + 1) ends.resize(n + 1);
     ends[n++] = file.size;
     current.ends = ends.data();
