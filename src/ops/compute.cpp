@@ -155,12 +155,15 @@ TensorView expand(const TensorView& t, const Dims& shape) {
   out.shape = shape;
   out.strides = shape;
   const int lead = shape.size() - t.rank();
-  TK_CHECK(lead >= 0, t.shape.str(), " does not broadcast to ", shape.str());
-  for (int i = 0; i < shape.size(); ++i) {
+  bool fits = lead >= 0;
+  for (int i = 0; fits && i < shape.size(); ++i) {
     const std::int64_t size = i < lead ? 1 : t.shape[i - lead];
-    TK_CHECK(size == 1 || size == shape[i], t.shape.str(), " does not broadcast to ", shape.str());
+    fits = size == 1 || size == shape[i];
     out.strides[i] = size == 1 ? 0 : t.strides[i - lead];
   }
+  if (!fits)
+    throw UserError("TK0505", cat(t.shape.str(), " does not broadcast to ", shape.str()))
+        .note("the graph's symbolic sizes say otherwise");
   return out;
 }
 

@@ -113,6 +113,10 @@ std::vector<int> axes(const EvalArgs& args, std::string_view attr, int rank) {
   return out.empty() ? all_axes(rank) : out;
 }
 
+namespace {
+bool is_plain(const Sym& s) { return s.str().find('(') == std::string::npos; }
+}  // namespace
+
 SymDims broadcast(const Args& args, const SymDims& a, const SymDims& b) {
   const SymDims& longer = a.size() >= b.size() ? a : b;
   const SymDims& other = a.size() >= b.size() ? b : a;
@@ -122,8 +126,14 @@ SymDims broadcast(const Args& args, const SymDims& a, const SymDims& b) {
     Sym& d = out[lead + i];
     const Sym& e = other[i];
     if (d == e || e.is(1)) continue;
-    if (!d.is(1)) args.fail(cat("needs shapes that broadcast, got ", str(a), " and ", str(b)));
-    d = e;
+    if (d.is(1)) {
+      d = e;
+    } else if (may_be_equal(d, e)) {
+      // Equal as far as can be seen: the plainer of the two; running checks it.
+      if (is_plain(e)) d = e;
+    } else {
+      args.fail(cat("needs shapes that broadcast, got ", str(a), " and ", str(b)));
+    }
   }
   return out;
 }
@@ -198,7 +208,7 @@ Sym larger(const Sym& a, const Sym& b) {
 
 bool may_be_equal(const Sym& a, const Sym& b) {
   const Sym d = a - b;
-  return d.is(0) || d.str().find('(') != std::string::npos;
+  return d.is(0) || !is_plain(d);
 }
 
 std::vector<Type> infer_same(const Args& args) { return {args.in(0)}; }

@@ -42,7 +42,7 @@ int axis(std::int64_t dim, int rank);
 std::vector<int> axes(const Args& args, std::string_view attr, int rank);
 std::vector<int> axes(const EvalArgs& args, std::string_view attr, int rank);
 
-// Sizes are equal or one of them is 1; fails otherwise, also when it can't be known.
+// Sizes are equal (as far as can be seen, see may_be_equal) or one is 1; fails otherwise.
 SymDims broadcast(const Args& args, const SymDims& a, const SymDims& b);
 SymDims broadcast(const Args& args, std::initializer_list<Operand> operands);
 // The demand that `from` broadcasts to `to`; `what` begins the message.

@@ -216,6 +216,20 @@ TEST(Evaluate, ViewsShareMemory) {
   EXPECT_EQ(element(flat[0], 1), 3);
 }
 
+// transformers' own operator: _grouped_mm by other argument names.
+TEST(Evaluate, GroupedMatmulFallback) {
+  const std::vector in{floats({5, 4}), floats({2, 4, 3}), Tensor::zeros(DType::i32, {2})};
+  in[2].as<std::int32_t>()[0] = 2;
+  in[2].as<std::int32_t>()[1] = 4;
+  const auto a = evaluate(*find_op("aten._grouped_mm"), in)[0];
+  const auto b = evaluate(*find_op("transformers.grouped_mm_fallback"), in)[0];
+  EXPECT_EQ(b.shape.str(), "[5, 3]");
+  for (std::int64_t i = 0; i < a.numel(); ++i) EXPECT_EQ(element(a, i), element(b, i));
+  EXPECT_EQ(element(b, 3), 4 * 0 + 5 * 3 + 6 * 6 + 7 * 9);        // row 1, matrix 0
+  EXPECT_EQ(element(b, 6), 8 * 12 + 9 * 15 + 10 * 18 + 11 * 21);  // row 2, matrix 1
+  EXPECT_EQ(element(b, 12), 0);                                   // row 4 is in no group
+}
+
 TEST(Aliases, AreTheSameOperator) {
   EXPECT_EQ(find_op("aten.concat"), find_op("aten.cat"));
   EXPECT_EQ(find_op("aten.swapdims"), find_op("aten.transpose"));
