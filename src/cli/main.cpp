@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "cli/cli.h"
 #include "timeline/command.h"
+#include "timeline/emit_profiling.h"
 
 namespace {
 
@@ -17,6 +18,8 @@ int run(int argc, char** argv) {
   // profile parses its own arguments: it stands alone.
   if (argc > 1 && std::string_view(argv[1]) == "profile")
     return tk::profile_command(argc - 1, argv + 1);
+  if (argc > 2 && std::string_view(argv[1]) == "emit" && std::string_view(argv[2]) == "profiling")
+    return tk::emit_profiling_command(argc - 2, argv + 2);
   CLI::App app("Makes a PyTorch LLM run fast, and proves that it still is the same model.",
                "tokamak");
   app.set_version_flag("--version", std::string("tokamak ") + TK_VERSION);
@@ -31,6 +34,8 @@ int run(int argc, char** argv) {
   tk::cli::add_check(app, &exit_code);
   app.add_subcommand("profile",
                      "Break a profile of a real NPU down by module (tokamak profile --help)");
+  app.add_subcommand("emit",
+                     "emit profiling: the collection snippet (tokamak emit profiling --help)");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "report/profile/html.h"
-#include "report/profile/page.h"
+#include "timeline/page/html.h"
+#include "timeline/page/page.h"
 #include "timeline/decimal.h"
 #include "timeline/input.h"
 

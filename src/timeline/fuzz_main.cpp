@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "report/profile/page.h"
+#include "timeline/page/page.h"
 #include "timeline/analysis.h"
 #include "timeline/artifacts.h"
 #include "timeline/check.h"

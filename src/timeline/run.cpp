@@ -9,8 +9,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "report/profile/insights_page.h"
-#include "report/profile/page.h"
+#include "timeline/page/insights_page.h"
+#include "timeline/page/page.h"
 #include "timeline/analysis.h"
 #include "timeline/artifacts.h"
 #include "timeline/insights.h"

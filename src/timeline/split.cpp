@@ -113,9 +113,7 @@ void write_splits(const std::filesystem::path& run, const Timeline& t, const Ste
   for (Target& target : all) {
     for (std::uint32_t op : target.ops) {
       if (op >= ops.size() || claims[op]++)
-        throw UserError("TK0919",
-                        cat("operator ", op, " lies in two components or in none that exists"))
-            .help("rerun the structure on this step");
+        TK_CHECK(false, "operator ", op, " lies in two components or in none that exists");
     }
     if (!names.insert(target.folder).second) {
       target.folder += cat("_", *std::min_element(target.ops.begin(), target.ops.end()), "_",
@@ -124,9 +122,7 @@ void write_splits(const std::filesystem::path& run, const Timeline& t, const Ste
     }
   }
   for (std::size_t op = 0; op < claims.size(); ++op)
-    if (!claims[op])
-      throw UserError("TK0919", cat("operator ", op, " lies in no component and in no gap"))
-          .help("rerun the structure on this step");
+    if (!claims[op]) TK_CHECK(false, "operator ", op, " lies in no component and in no gap");
   json list = json::array();
   for (const Target& target : all) {
     std::vector<std::uint32_t> sorted = target.ops;

@@ -54,8 +54,7 @@ struct Optimized {
   Ledger ledger;
 };
 // `golden` may be null: then the captured graph is the reference. Throws TK0810 when the model has
-// no weights, TK0811 when the captured graph does not give the golden logits, TK0812 when the
-// cached graph does not.
+// no weights, TK0811 when the captured graph does not give the golden logits.
 Optimized optimize(const CapturedModel& model, const Golden* golden,
                    const OptimizeOptions& options);
 

@@ -54,12 +54,11 @@ def zip64():
     local = struct.pack("<IHHHHHIIIHH", 0x04034B50, 45, 0, 0, 0, 0, crc, big, big, len(name), 28)
     body = local + name + extra + data
     central = struct.pack(
-        "<IHHHHHHIIIHHHHHII", 0x02014B50, 45, 45, 0, 0, 0, 0, crc, big, big, len(name), 28, 0, 0, 0, 0, big
+        "<IHHHHHHIIIHHHHHII",
+        *(0x02014B50, 45, 45, 0, 0, 0, 0, crc, big, big, len(name), 28, 0, 0, 0, 0, big),
     )
     central += name + extra
-    end64 = struct.pack(
-        "<IQHHIIQQQQ", 0x06064B50, 44, 45, 45, 0, 0, 1, 1, len(central), len(body)
-    )
+    end64 = struct.pack("<IQHHIIQQQQ", 0x06064B50, 44, 45, 45, 0, 0, 1, 1, len(central), len(body))
     locator = struct.pack("<IIQI", 0x07064B50, 0, len(body) + len(central), 1)
     end = struct.pack("<IHHHHIIH", 0x06054B50, 0, 0, 0xFFFF, 0xFFFF, big, big, 0)
     (OUT / "zip64.zip").write_bytes(body + central + end64 + locator + end)
@@ -72,7 +71,7 @@ def safetensors_files():
     save_file({"w": torch.ones(2, 3), "b": torch.zeros(3)}, OUT / "plain.safetensors")
     many = {
         f"layers.{i}.{d}": torch.zeros(1 + i % 3, 2, dtype=getattr(torch, d))
-        for i, d in enumerate(["float16", "bfloat16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool"])
+        for i, d in enumerate("float16 bfloat16 float64 int64 int32 int16 int8 uint8 bool".split())
     }
     many["scalar"] = torch.tensor(3.0)
     many["empty"] = torch.zeros(0, 4)

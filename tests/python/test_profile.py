@@ -1,14 +1,15 @@
 """`tokamak profile` against an independent computation on real profiles.
 
 The judge here is plain Python on the profiler's own text: integers of ns, nothing of Tokamak's.
-TOKAMAK_PROFILE names another command, as "build/bin/tokamak profile"; TOKAMAK_CANN_RECIPES a checkout of
-hicann/cann-recipes-infer, whose breakdown scripts then judge the component path too.
+TOKAMAK_PROFILE names another command, as "build/bin/tokamak profile"; TOKAMAK_CANN_RECIPES a
+checkout of hicann/cann-recipes-infer, whose breakdown scripts then judge the component path too.
 """
 
 import csv
 import gzip
 import hashlib
 import io
+import itertools
 import json
 import os
 import re
@@ -135,7 +136,7 @@ def test_wait_time_is_recomputed(command, tmp_path, name):  # PF-42, KD "Wait Ti
         run(command, profile(name), "-o", tmp_path / "r", "--overview", "--json").stdout
     )
     rows = sorted(kernels_of(profile(name)), key=lambda r: (r["start"], r["row"]))
-    waits = [max(0, b["start"] - a["end"]) for a, b in zip(rows, rows[1:], strict=False)]
+    waits = [max(0, b["start"] - a["end"]) for a, b in itertools.pairwise(rows)]
     assert out["wait_time"]["total_us"] == pytest.approx(sum(waits) / 1e3, abs=1e-3)
     assert out["wait_time"]["differs"] == 0
 
@@ -184,7 +185,7 @@ def test_against_the_reference_scripts(command, tmp_path):  # BD-02
         table.write_text(text_of(profile(name), "kernel_details.csv"))
         step = json.loads((out / "inputs.json").read_text())["step"]
 
-        def script(file, *args):
+        def script(file, *args, ref=ref):
             done = subprocess.run(
                 [sys.executable, scripts / file, *map(str, args)],
                 capture_output=True,

@@ -134,7 +134,8 @@ def test_what_cannot_be_cached_names_the_place(refused, cli, awkward, tmp_path, 
     text = refused(code, "optimize", awkward(name), "-o", tmp_path / "out")
     assert f"{SOURCE.name}:{line_of(place)}" in text, text
     assert not (tmp_path / "out").exists()
-    cli("inspect", awkward(name))  # the structure can still be looked at
+    # The structure can still be looked at; exit 1 says that there is no cached form.
+    assert "There is no cached form" in cli("inspect", awkward(name), code=1).stdout
     refused("TK0709", "inspect", awkward(name), "--graph", "--stage", "cached")
 
 

@@ -343,7 +343,8 @@ class Flattener {
   void create(const Node& n) {
     const FlatShape shape = flat(n.out());
     const TokenFacts& facts = locality_.of(n.out());
-    if (facts.meaning == Meaning::iota && facts.layout.size() == 1 && facts.layout[0].size() == 1) {
+    if (facts.meaning == Meaning::iota && facts.layout.size() == 1 && facts.layout[0].size() == 1 &&
+        facts.layout[0][0].tag == Tag::token) {
       // Counting the tokens of a sequence gives their positions.
       Value* v = positions_;
       if (n.out()->type.dtype != DType::i64)

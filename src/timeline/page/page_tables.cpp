@@ -1,10 +1,10 @@
-#include "report/profile/page_tables.h"
+#include "timeline/page/page_tables.h"
 
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "report/profile/html.h"
 #include "timeline/decimal.h"
+#include "timeline/page/html.h"
 
 namespace tk {
 
@@ -12,14 +12,6 @@ namespace {
 
 std::string time_cell(Ns ns) {
   return number_cell(static_cast<double>(ns), show_ns(static_cast<double>(ns)));
-}
-
-// Columns of texts; all others are numbers and stand right.
-bool is_text(const std::string& head) {
-  for (const char* t : {"type", "core", "name", "stream", "class", "step", "figure", "collective",
-                        "where", "first kernel", "input shapes", ""})
-    if (head == t) return true;
-  return false;
 }
 
 std::string table(const std::string& title, const std::string& note,

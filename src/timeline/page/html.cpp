@@ -1,4 +1,4 @@
-#include "report/profile/html.h"
+#include "timeline/page/html.h"
 
 #include <fmt/format.h>
 

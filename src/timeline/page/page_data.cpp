@@ -1,4 +1,4 @@
-#include "report/profile/page_data.h"
+#include "timeline/page/page_data.h"
 
 #include <zlib.h>
 
@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "base/error.h"
-#include "report/profile/html.h"
 #include "timeline/decimal.h"
+#include "timeline/page/html.h"
 #include "timeline/roles.h"
 
 namespace tk {

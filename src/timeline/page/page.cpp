@@ -1,4 +1,4 @@
-#include "report/profile/page.h"
+#include "timeline/page/page.h"
 
 #include <fmt/format.h>
 
@@ -7,11 +7,11 @@
 #include <map>
 
 #include "base/error.h"
-#include "report/profile/assets.h"
-#include "report/profile/html.h"
-#include "report/profile/page_data.h"
-#include "report/profile/page_tables.h"
 #include "timeline/decimal.h"
+#include "timeline/page/assets.h"
+#include "timeline/page/html.h"
+#include "timeline/page/page_data.h"
+#include "timeline/page/page_tables.h"
 
 namespace tk {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "report/profile/page.h"
+#include "timeline/page/page.h"
 
 namespace tk {
 

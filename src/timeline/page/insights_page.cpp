@@ -1,10 +1,10 @@
-#include "report/profile/insights_page.h"
+#include "timeline/page/insights_page.h"
 
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "report/profile/html.h"
-#include "report/profile/page.h"
+#include "timeline/page/html.h"
+#include "timeline/page/page.h"
 
 namespace tk {
 
