@@ -339,16 +339,29 @@ TEST(Pt2, Versions) {
 }
 
 TEST(Pt2, ArgumentsOfOtherKinds) {
-  CaptureText c = plain();
-  c.node("torch.ops.aten.silu.default", {arg("self", R"({"as_custom_obj": {"name": "x"}})")},
-         {tensor("z")});
-  EXPECT_TRUE(has(c.error(), "TK021")) << c.error();
-  CaptureText f = plain();
-  f.nodes.clear();
-  f.number("n", "Symbol('s1', positive=True, integer=True)");
-  f.node("torch.sym_float", {arg("a", R"({"as_sym_int": {"as_int": 1}})")},
-         {R"({"as_sym_float": {"as_name": "f"}})"});
-  EXPECT_TRUE(has(f.error(), "TK0205")) << f.error();
+  auto clamped_at = [](std::string_view min) {
+    CaptureText c;
+    c.value("y", {symbol("s0"), symbol("s1"), size(4)});
+    c.node("torch.sym_sqrt", {}, {R"({"as_sym_float": {"as_name": "f"}})"});
+    c.node("torch.ops.aten.clamp.default", {arg("self", tensor("x")), arg("min", min)},
+           {tensor("y")});
+    c.output("y");
+    return c;
+  };
+  CaptureText undefined = clamped_at(R"({"as_float": 0.5})");
+  EXPECT_TRUE(has(undefined.error(), "error[TK0205]: the number 'f' has no entry"))
+      << undefined.error();
+  CaptureText kind = clamped_at(R"({"as_complex": {"real": 1.0, "imag": 0.0}})");
+  kind.floats.push_back(R"("f": {"as_float": 0.25})");
+  EXPECT_TRUE(has(kind.error(), "error[TK0212]: an argument of kind as_complex")) << kind.error();
+  const char* by_name = R"({"as_sym_float": {"as_name": "f"}})";
+  CaptureText known = clamped_at(by_name);
+  known.floats.push_back(R"("f": {"as_float": 0.25})");
+  EXPECT_TRUE(has(known.print(), "{min=0.25}")) << known.print();
+  CaptureText formula = clamped_at(by_name);
+  formula.floats.push_back(R"x("f": {"as_expr": {"expr_str": "sqrt(x)"}})x");
+  EXPECT_TRUE(has(formula.error(), "error[TK0212]: the number at")) << formula.error();
+  EXPECT_TRUE(has(formula.error(), "layer (model.py:7)")) << formula.error();
 }
 
 }  // namespace

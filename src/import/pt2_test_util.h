@@ -36,7 +36,7 @@ struct CaptureText {
   std::string version = R"({"major": 8, "minor": 20})";
   std::string range_constraints = R"({"s0": {"min_val": 1, "max_val": 16}, "s1": {"min_val": 1}})";
   std::string guards = "[]";
-  std::vector<std::string> inputs, nodes, values, ints, input_specs, output_specs;
+  std::vector<std::string> inputs, nodes, values, ints, floats, input_specs, output_specs;
 
   static constexpr int f32 = 7;
   static constexpr int i64 = 5;
@@ -87,6 +87,7 @@ struct CaptureText {
                R"(, "guards_code": )", guards, R"(, "graph_module": {"graph": {"inputs": [)",
                join(inputs), R"(], "outputs": [], "nodes": [)", join(nodes),
                R"(], "tensor_values": {)", join(values), R"(}, "sym_int_values": {)", join(ints),
+               R"(}, "sym_float_values": {)", join(floats),
                R"(}, "sym_bool_values": {}}, "signature": {"input_specs": [)", join(input_specs),
                R"(], "output_specs": [)", join(output_specs), "]}}}");
   }
