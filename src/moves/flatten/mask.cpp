@@ -163,6 +163,11 @@ MaskFacts classify_mask(const Graph& graph, const Node& attention, const TokenSy
   const Evaluation evaluation(attention, symbols, weights);
   const std::set<std::int64_t> large = large_constants(part);
 
+  // A mask cut from a table holds for the lengths of the capture only, and need be known for no
+  // more.
+  const auto range = graph.ranges.find(symbols.token);
+  const std::int64_t longest = range == graph.ranges.end() ? INT64_MAX : range->second.max;
+
   // Without large constants one look at sizes beyond every window decides. With them, the mask is
   // looked at twice with different small stand-ins: a window that follows its stand-in is that
   // constant, give or take what the arithmetic adds.
@@ -174,7 +179,8 @@ MaskFacts classify_mask(const Graph& graph, const Node& attention, const TokenSy
     scale_down(&small, to);
     const std::int64_t sizes[] = {7, 3 * large_constant + 5};
     std::optional<MaskFacts> last;
-    for (std::int64_t n : sizes) {
+    for (const std::int64_t size : sizes) {
+      const std::int64_t n = std::min(size, longest);
       Visible visible = evaluation.run(small, n);
       if (causal)
         for (std::int64_t q = 0; q < n; ++q)
