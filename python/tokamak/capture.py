@@ -73,6 +73,14 @@ def main(arguments=None):
     except tokamak.Error as error:
         print(error, file=sys.stderr)
         return 2
+    except ModuleNotFoundError as error:
+        missing = tokamak.Error(
+            "TK1014",
+            f"the Python package '{error.name}' is not installed in {sys.executable}",
+            help="run scripts/python_env.sh and use .venv/bin/python, or install it with pip",
+        )
+        print(missing, file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("interrupted; nothing was written", file=sys.stderr)
         return 130

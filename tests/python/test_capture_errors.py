@@ -266,3 +266,15 @@ def test_binary_is_found_or_named(monkeypatch, tmp_path):
     assert caught.value.code == "TK1012"
     monkeypatch.setenv("TOKAMAK_BIN", sys.executable)
     assert tokamak.find_binary() == Path(sys.executable)
+
+
+def test_missing_package(tmp_path):
+    """TK1014: without the packages there is a message, not a report of a bug."""
+    (tmp_path / "config.json").write_text("{}")
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "tokamak.capture", tmp_path, "-o", tmp_path / "out"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(tokamak.__file__).parents[1])},
+    )
+    assert (done.returncode, done.stderr[:13]) == (2, "error[TK1014]"), done.stderr
