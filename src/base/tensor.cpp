@@ -68,7 +68,9 @@ Dims contiguous_strides(const Dims& shape) {
   std::int64_t step = 1;
   for (int i = shape.size() - 1; i >= 0; --i) {
     strides[i] = step;
-    step *= shape[i];
+    // May wrap for a size that overflows: numel() is what reports it.
+    step = static_cast<std::int64_t>(static_cast<std::uint64_t>(step) *
+                                     static_cast<std::uint64_t>(shape[i]));
   }
   return strides;
 }
