@@ -194,9 +194,9 @@ void multiply(const LinearArgs& a, const RowSet& rows, std::int64_t i, int mt, i
                             scratch.sums[q] + i * panel_width, panel_width);
       return;
     }
-  for (int r = 0; r < mt; ++r) widen_row(x[r], depth, scratch.x_block + r * panel_depth);
+  for (int r = 0; r < mt; ++r) widen_row(x[r], depth, scratch.x_block + r * x_block_stride);
   for (int q = 0; q < panels; ++q)
-    panel_tile_any(mt, scratch.x_block, panel_depth,
+    panel_tile_any(mt, scratch.x_block, x_block_stride,
                    reinterpret_cast<const float*>(scratch.panel[q]), depth, p > 0,
                    scratch.sums[q] + i * panel_width);
 }

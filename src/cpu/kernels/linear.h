@@ -31,8 +31,8 @@ struct LinearArgs {
   bool gated = false;
   Glu glu;
   void* scratch = nullptr;
-  // Optional: what is streamed from memory next (the next launch's weight); its first lines are
-  // fetched while this launch ends. A hint without effect on results.
+  // What is streamed from memory next (the next launch's weight), for kernels that could fetch its
+  // first lines. Not used: on Zen 5 that made no difference beyond noise.
   const void* next_w = nullptr;
   std::int64_t next_bytes = 0;
 };

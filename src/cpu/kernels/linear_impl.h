@@ -39,7 +39,10 @@ inline std::int64_t output_columns(const LinearArgs& a) { return a.gated ? a.n /
 // of both, and a block of x as f32.
 constexpr std::int64_t panel_bytes = panel_depth * panel_width * 4;
 constexpr std::int64_t sums_bytes = panel_rows * panel_width * 4;
-constexpr std::int64_t x_block_bytes = 16 * panel_depth * 4;
+// Rows of the block are a little longer than a panel is deep: at a multiple of 4 KiB all of them
+// would meet in the same set of L1.
+constexpr std::int64_t x_block_stride = panel_depth + 16;
+constexpr std::int64_t x_block_bytes = 16 * x_block_stride * 4;
 constexpr std::int64_t thread_scratch_bytes = 2 * panel_bytes + 2 * sums_bytes + x_block_bytes;
 
 struct PanelScratch {

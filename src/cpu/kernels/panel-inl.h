@@ -31,22 +31,32 @@ HWY_NOINLINE void pack_panel(const W* w, std::int64_t w_stride, WeightLayout lay
     }
     return;
   }
-  HWY_ALIGN float lanes[HWY_LANES(float)];
-  for (std::int64_t j = 0; j < n; ++j) {
+  // Four rows of W at a time, so that four columns of the panel are written together.
+  HWY_ALIGN float lanes[4 * HWY_LANES(float)];
+  std::int64_t j = 0;
+  for (; j + 4 <= n; j += 4) {
     const W* row = w + (n0 + j) * w_stride + p0;
     float* out = panel + j;
     std::int64_t p = 0;
     for (; p + n_lanes <= depth; p += n_lanes) {
-      store(load(row + p), lanes);
-      for (std::int64_t l = 0; l < n_lanes; ++l) out[(p + l) * panel_width] = lanes[l];
+      hn::StoreInterleaved4(load(row + p), load(row + w_stride + p), load(row + 2 * w_stride + p),
+                            load(row + 3 * w_stride + p), DF(), lanes);
+      for (std::int64_t l = 0; l < n_lanes; ++l)
+        std::memcpy(out + (p + l) * panel_width, lanes + 4 * l, 4 * sizeof(float));
     }
-    for (; p < depth; ++p) out[p * panel_width] = as_float(row[p]);
+    for (; p < depth; ++p)
+      for (std::int64_t i = 0; i < 4; ++i)
+        out[p * panel_width + i] = as_float(row[i * w_stride + p]);
+  }
+  for (; j < n; ++j) {
+    const W* row = w + (n0 + j) * w_stride + p0;
+    for (std::int64_t p = 0; p < depth; ++p) panel[p * panel_width + j] = as_float(row[p]);
   }
 }
 
 constexpr int panel_vectors = static_cast<int>(panel_width / n_lanes);
 // Rows of x per tile, so that sums, one row of the panel and x fit the registers.
-constexpr int panel_tile_rows = HWY_CAP_GE512 ? 8 : 4;
+constexpr int panel_tile_rows = HWY_CAP_GE512 ? 12 : 4;
 // Vectors of the panel per tile.
 constexpr int panel_tile_vectors = 2;
 
@@ -94,6 +104,14 @@ HWY_NOINLINE void panel_tile_any(int mt, const float* x, std::int64_t x_stride, 
       return panel_tile<7>(x, x_stride, panel, depth, add, sums);
     case 8:
       return panel_tile<8>(x, x_stride, panel, depth, add, sums);
+    case 9:
+      return panel_tile<9>(x, x_stride, panel, depth, add, sums);
+    case 10:
+      return panel_tile<10>(x, x_stride, panel, depth, add, sums);
+    case 11:
+      return panel_tile<11>(x, x_stride, panel, depth, add, sums);
+    case 12:
+      return panel_tile<12>(x, x_stride, panel, depth, add, sums);
 #endif
     default:
       return;
