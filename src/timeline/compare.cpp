@@ -10,10 +10,10 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "timeline/page/html.h"
-#include "timeline/page/page.h"
 #include "timeline/decimal.h"
 #include "timeline/input.h"
+#include "timeline/page/html.h"
+#include "timeline/page/page.h"
 
 namespace tk {
 

@@ -11,11 +11,11 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "timeline/page/page.h"
 #include "timeline/analysis.h"
 #include "timeline/artifacts.h"
 #include "timeline/check.h"
 #include "timeline/insights.h"
+#include "timeline/page/page.h"
 
 namespace fs = std::filesystem;
 

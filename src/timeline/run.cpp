@@ -9,11 +9,11 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "timeline/page/insights_page.h"
-#include "timeline/page/page.h"
 #include "timeline/analysis.h"
 #include "timeline/artifacts.h"
 #include "timeline/insights.h"
+#include "timeline/page/insights_page.h"
+#include "timeline/page/page.h"
 #include "timeline/split.h"
 
 namespace tk {
