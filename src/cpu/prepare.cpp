@@ -127,12 +127,13 @@ void prepare(const BoundPlan& bound, int n_threads, const PrepareOptions& option
     }
     for (int id : step.outputs) out.push_back(bound.views[static_cast<std::size_t>(id)]);
     const EvalArgs original(*step.node->op, in, out, step.node->attrs, bound.env);
-    std::vector<TensorView> updated;
-    if (b.copies_input) {
-      const auto from = static_cast<std::size_t>(step.node->op->updates_input);
+    const std::span<const int> updates = step.node->op->updates;
+    for (std::size_t i = 0; i < updates.size(); ++i) {
+      if ((b.copies >> i & 1U) == 0) continue;
+      const auto from = static_cast<std::size_t>(updates[i]);
       Prepare p(*step.node, original, {constant.get(), in.size()}, n_threads, list);
-      prepare_copy(p, out[0], in[from]);
-      in[from] = out[0];
+      prepare_copy(p, out[i], in[from]);
+      in[from] = out[i];
     }
     const EvalArgs args(*step.node->op, in, out, step.node->attrs, bound.env);
     Prepare p(*step.node, args, {constant.get(), in.size()}, n_threads, list);

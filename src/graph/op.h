@@ -107,13 +107,48 @@ class EvalArgs {
   const SymEnv& env_;
 };
 
-// A hard constraint of a torch_npu operator. `violated` returns the reason with the values found,
-// or "" when it holds.
+// A hard constraint of a torch_npu operator. `expr` is what must hold, in the language of
+// graph/limits.h, over the operator's arguments, attributes and symbols.
 struct Limit {
-  std::string_view id;      // check id of the operator table, e.g. "rms_norm.dtype"
-  std::string_view text;    // the constraint in words
-  std::string_view source;  // where it stands
-  std::string (*violated)(const Args& args);
+  std::string_view id;        // check id of the operator table, e.g. "add_rms_norm.dtype"
+  std::string_view expr;      // "x1.dtype == gamma.dtype"
+  std::string_view why = "";  // in words, where the expression does not say it
+  std::string_view soc = "";  // holds for this one alone: "a2", "a3"; "" for all
+};
+
+// A name that limits and readers use: {"He", "token_x.shape[-1]", "hidden size"}.
+struct Symbol {
+  std::string_view name;
+  std::string_view expr;  // over arguments, attributes and the symbols before it
+  std::string_view what = "";
+};
+
+// What is known of a torch_npu operator beyond what it computes.
+struct NpuFacts {
+  std::string_view group;      // attention, norm, rope, cache, moe, ffn, matmul, comm, quant, misc
+  std::string_view signature;  // the library's schemas, one a line: real argument order and kinds
+  std::string_view source;     // of the facts: "wheel docs", "op-plugin docs", "library schema"
+  // "yes", "no", "not named" (the document lists others), "unknown" (there is no document); a
+  // condition may follow: "yes (op-plugin docs)".
+  std::string_view a2, a3;
+  std::string_view graph_mode = "";              // what capture needs to know, in words
+  std::span<const std::string_view> notes = {};  // rules without a single form, and conflicts
+  std::span<const Symbol> symbols = {};
+  std::span<const Limit> limits = {};
+  bool documented() const { return source.find("docs") != std::string_view::npos; }
+};
+
+// What one call costs on a device with matrix and vector units.
+struct Cost {
+  double cube = 0;     // flop of the matrix units
+  double vector = 0;   // flop of the vector units
+  double read = 0;     // bytes from memory
+  double written = 0;  // bytes to memory
+};
+
+// What types do not say.
+struct Load {
+  double kv_len = 0;  // tokens in the cache per sequence, this step's counted
 };
 
 struct OpDef {
@@ -128,9 +163,13 @@ struct OpDef {
   // For operators whose results may alias input 0: computes each output's view, without touching
   // data; false when a copy is needed (then eval runs).
   bool (*view)(const EvalArgs& args, std::span<TensorView> outputs) = nullptr;
-  // Output i is input 0 changed in place (cache writes): the same storage. -1: none.
-  int updates_input = -1;
-  std::span<const Limit> limits = {};
+  // Output i is input updates[i] changed in place (cache writes): the same storage. Outputs past
+  // its end are new.
+  std::span<const int> updates = {};
+  // Of a call whose sizes are all numbers. Null: every input is read and every output written once,
+  // one vector operation an output element.
+  Cost (*cost)(const Args& args, const Load& load) = nullptr;
+  const NpuFacts* npu = nullptr;  // of npu.* operators
 
   const Schema& parsed() const;  // cached
 };

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "graph/limits.h"
 
 namespace tk {
 
@@ -88,21 +89,72 @@ std::vector<const Node*> erase_unused(Graph& graph, std::vector<Node*> list) {
   return erased;
 }
 
-void judge_limits(const Node& node, Target target, Verdict* verdict) {
-  for (const Limit& limit : node.op->limits) {
-    const std::string reason = limit.violated(node.args());
-    if (reason.empty()) continue;
-    const std::string text = cat(limit.id, ": ", reason, " (", limit.text, ")");
-    if (target == Target::cpu) {
-      verdict->notes.push_back(cat("on an NPU not adaptable: ", text));
-    } else if (verdict->ok()) {
-      verdict->kind = VerdictKind::not_adaptable;
-      verdict->constraint = limit.id;
-      verdict->reason = text;
-    } else {
-      verdict->notes.push_back(text);
-    }
+std::string_view name_of(Target target) {
+  switch (target) {
+    case Target::a2:
+      return "a2";
+    case Target::a3:
+      return "a3";
+    case Target::cpu:
+      break;
   }
+  return "cpu";
+}
+
+bool parse_target(std::string_view name, Target* out) {
+  for (const Target t : {Target::cpu, Target::a2, Target::a3})
+    if (name == name_of(t)) {
+      *out = t;
+      return true;
+    }
+  return false;
+}
+
+namespace {
+
+// Why the operator can't be counted on there; "" when it can. `hard`: it is known not to be there.
+std::string not_named(const OpDef& op, Target target, bool* hard) {
+  *hard = false;
+  const std::string_view soc = target == Target::a2 ? op.npu->a2 : op.npu->a3;
+  if (soc.starts_with("yes")) return "";
+  *hard = soc == "no";
+  if (soc == "unknown") return cat(op.name, " has no document (", op.npu->source, ")");
+  return *hard ? cat(op.name, " is not there on ", name_of(target))
+               : cat("the document of ", op.name, " does not name ", name_of(target));
+}
+
+}  // namespace
+
+void judge_limits(const Node& node, Target target, Verdict* verdict) {
+  const OpDef& op = *node.op;
+  if (op.npu == nullptr) return;
+  const Args args = node.args();
+  const auto refuse = [&](VerdictKind kind, std::string_view constraint, const std::string& text) {
+    const bool worse = verdict->ok() || (verdict->kind == VerdictKind::pending &&
+                                         kind == VerdictKind::not_adaptable);
+    if (!worse) {
+      verdict->notes.push_back(text);
+      return;
+    }
+    if (!verdict->reason.empty()) verdict->notes.push_back(verdict->reason);
+    verdict->kind = kind;
+    verdict->constraint = constraint;
+    verdict->reason = text;
+  };
+  const bool cpu = target == Target::cpu;
+  for (const LimitResult& r : check_limits({args, cpu ? "" : name_of(target), {}, {}})) {
+    if (r.state != LimitState::violated) continue;
+    const std::string text = cat(r.limit->id, ": ", r.values, " (", r.limit->expr, ")");
+    if (cpu)
+      verdict->notes.push_back(cat("on an NPU not adaptable: ", text));
+    else
+      refuse(VerdictKind::not_adaptable, r.limit->id, text);
+  }
+  if (cpu) return;
+  bool hard = false;
+  if (const std::string why = not_named(op, target, &hard); !why.empty())
+    refuse(hard ? VerdictKind::not_adaptable : VerdictKind::pending,
+           cat(op.name.substr(op.name.find('.') + 1), ".", name_of(target)), why);
 }
 
 namespace {

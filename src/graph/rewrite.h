@@ -15,8 +15,11 @@
 namespace tk {
 
 // For whom a rewrite is considered. On `cpu` every operator runs (its reference at least): limits
-// of torch_npu are notes there. On `npu` a limit that is violated forbids the site.
-enum class Target : std::uint8_t { cpu, npu };
+// of torch_npu are notes there. On an NPU a limit that is violated forbids the site, and a device
+// that the operator's document does not name leaves it pending.
+enum class Target : std::uint8_t { cpu, a2, a3 };
+std::string_view name_of(Target target);  // "cpu", "a2", "a3"
+bool parse_target(std::string_view name, Target* out);
 
 // A match with means to build: op(...) makes nodes at the place of the match, with its location.
 struct Build : Match, Builder {
@@ -102,7 +105,7 @@ bool hoist_before(Graph& graph, std::span<Value* const> values, Node* before,
                   std::span<Node* const> not_moved);
 // Erases those of the nodes whose results are unused, users first; returns which (dangling).
 std::vector<const Node*> erase_unused(Graph& graph, std::vector<Node*> nodes);
-// The verdict of one node from its operator's limits.
+// The verdict of one node from what is known of its operator: limits, devices, documents.
 void judge_limits(const Node& node, Target target, Verdict* verdict);
 Site site_at(std::string_view move, const Node& root, std::span<Node* const> nodes,
              const std::vector<Node*>& order);

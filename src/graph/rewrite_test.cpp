@@ -140,8 +140,8 @@ graph @f(%x: f32[3, 2, 8], %c: f32[3, 1, 8], %s: f32[3, 1, 8]) {
   const Verdict cpu = find_sites("rope", {&r, 1}, graph, Target::cpu).at(0).verdict;
   EXPECT_TRUE(cpu.ok());
   ASSERT_EQ(cpu.notes.size(), 1U);
-  EXPECT_NE(cpu.notes[0].find("interleave_rope.D: D is 8"), std::string::npos);
-  const Verdict npu = find_sites("rope", {&r, 1}, graph, Target::npu).at(0).verdict;
+  EXPECT_NE(cpu.notes[0].find("interleave_rope.D: D = 8"), std::string::npos);
+  const Verdict npu = find_sites("rope", {&r, 1}, graph, Target::a2).at(0).verdict;
   EXPECT_EQ(npu.kind, VerdictKind::not_adaptable);  // FU-07: with the check id
   EXPECT_EQ(npu.constraint, "interleave_rope.D");
 }

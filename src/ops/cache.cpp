@@ -441,13 +441,15 @@ const OpDef tk_attention{
     .eval = attention_eval,
 };
 
+constexpr int first_input[] = {0};
+
 const OpDef tk_cache_write{
     .name = "tk.cache_write",
     .schema = "(Tensor cache, Tensor states, Tensor slot_mapping) -> Tensor",
     .doc = "cache[slot // block, slot % block] = states[t] for each token; slot -1 is padding.",
     .infer = cache_write_infer,
     .eval = cache_write_eval,
-    .updates_input = 0,
+    .updates = first_input,
 };
 
 const OpDef tk_paged_attention{

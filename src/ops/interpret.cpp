@@ -39,9 +39,10 @@ std::vector<Tensor> run(const OpDef& op, std::span<const Tensor> inputs, const A
   }
   TK_CHECK(op.eval != nullptr, op.name, " has no reference");
   for (std::size_t i = 0; i < out.size(); ++i) {
-    const bool updates = op.updates_input >= 0 && i == 0;
-    if (updates) {
-      const Tensor& changed = inputs[static_cast<std::size_t>(op.updates_input)];
+    const Tensor* update =
+        i < op.updates.size() ? &inputs[static_cast<std::size_t>(op.updates[i])] : nullptr;
+    if (update != nullptr && update->data != nullptr) {
+      const Tensor& changed = *update;
       TK_CHECK(changed.shape == out[i].shape, op.name, " changes a tensor of ",
                changed.shape.str());
       results.push_back(in_place ? changed : Tensor::empty(out[i].dtype, out[i].shape));
@@ -131,8 +132,10 @@ class Interpreter {
     for (const Value* v : n.inputs) in.push_back(v == nullptr ? Tensor() : values_.at(v));
     std::vector<Type> types;
     for (const auto& v : n.outputs) types.push_back(v->type);
-    const Value* changed = n.op->updates_input >= 0 ? n.in(n.op->updates_input) : nullptr;
-    const bool in_place = changed != nullptr && changeable_.count(changed) != 0;
+    const bool in_place = !n.op->updates.empty() &&
+                          std::all_of(n.op->updates.begin(), n.op->updates.end(), [&](int i) {
+                            return n.in(i) == nullptr || changeable_.count(n.in(i)) != 0;
+                          });
     std::vector<Tensor> out;
     try {
       out = run(*n.op, in, n.attrs, types, env_, in_place);
@@ -141,7 +144,8 @@ class Interpreter {
       throw std::move(e).at(n.loc->file, n.loc->line).in_module(n.loc->module);
     }
     in.clear();
-    if (in_place) changeable_.insert(n.out());
+    if (in_place)
+      for (std::size_t i = 0; i < n.op->updates.size(); ++i) changeable_.insert(n.outputs[i].get());
     for (std::size_t i = 0; i < out.size(); ++i) hold(*n.outputs[i], out[i]);
     if (options_.on_node) {
       const std::vector<TensorView> views(out.begin(), out.end());

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "graph/graph.h"
 #include "ops/infer.h"
-#include "ops/npu_rows.h"
+#include "ops/npu/rows.h"
 #include "ops/ops.h"
 
 namespace tk::ops {

@@ -101,10 +101,11 @@ class Binder {
     return true;
   }
 
-  // Output 0 becomes input 0 changed in place. True: input 0 has to be copied first.
-  bool update_in_place(int s, const PlanStep& p) {
-    const int from = p.inputs[at(p.node->op->updates_input)];
-    const int to = p.outputs[0];
+  // Output `i` becomes the input that it updates, changed in place. True: that has to be copied
+  // first.
+  bool update_in_place(int s, const PlanStep& p, std::size_t i) {
+    const int from = p.inputs[at(p.node->op->updates[i])];
+    const int to = p.outputs[i];
     const int storage = b_.storage_of[at(from)];
     const bool constant = plan_.constants[at(from)].data != nullptr;
     const bool dead = storage != no_storage && b_.storages[at(storage)].last <= s;
@@ -123,14 +124,13 @@ class Binder {
     const PlanStep& p = plan_.steps[at(s)];
     for (int id : p.outputs) b_.views[at(id)] = typed(id);
     if (resolve_view(p)) return;
-    BoundStep launch{s, false};
-    std::size_t first = 0;
-    if (p.node->op->updates_input >= 0) {
-      launch.copies_input = update_in_place(s, p);
-      first = 1;
-    }
-    for (std::size_t i = first; i < p.outputs.size(); ++i)
-      store(p.outputs[i], s, plan_.last_use[at(p.outputs[i])]);
+    BoundStep launch{s, 0};
+    const std::span<const int> updates = p.node->op->updates;
+    for (std::size_t i = 0; i < p.outputs.size(); ++i)
+      if (i < updates.size() && p.inputs[at(updates[i])] >= 0)
+        launch.copies |= static_cast<std::uint32_t>(update_in_place(s, p, i)) << i;
+      else
+        store(p.outputs[i], s, plan_.last_use[at(p.outputs[i])]);
     b_.launches.push_back(launch);
   }
 

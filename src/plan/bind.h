@@ -21,11 +21,11 @@ struct Storage {
 constexpr std::int64_t arena_alignment = 64;
 constexpr int no_storage = -1;  // a constant or a state: memory of its own
 
-// A step that computes something. With `copies_input` input 0 is first copied to output 0: an
-// operator that works in place, on a value that is needed afterwards too.
+// A step that computes something. Where bit i of `copies` is set, the input that output i updates
+// is first copied to it: an operator that works in place, on a value that is needed afterwards too.
 struct BoundStep {
   int step = 0;
-  bool copies_input = false;
+  std::uint32_t copies = 0;
 };
 
 struct BoundPlan {

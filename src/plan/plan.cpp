@@ -104,7 +104,7 @@ class Planner {
   void place(const Node* n) {
     PlanStep step;
     step.node = n;
-    bool once = n->op->updates_input < 0 && !has_symbols(n->attrs);
+    bool once = n->op->updates.empty() && !has_symbols(n->attrs);
     for (const Value* v : n->inputs) {
       step.inputs.push_back(v == nullptr ? -1 : ids_.at(v));
       once &= v == nullptr || plan_.constants[at(step.inputs.back())].data != nullptr;

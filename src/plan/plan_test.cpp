@@ -107,7 +107,7 @@ graph @f(%x: f32[T, 2, 8], %slots: i64[T]) {
   const std::vector<TensorView> states{cache};
   const BoundPlan b = bind_plan(plan, {{"T", 5}, {"NB", 3}}, states);
   EXPECT_EQ(b.launches.size(), 2u);
-  EXPECT_FALSE(b.launches[1].copies_input);
+  EXPECT_EQ(b.launches[1].copies, 0U);
   EXPECT_EQ(b.output(0).data, cache.data);
   EXPECT_THROW(bind_plan(plan, {{"T", 5}, {"NB", 4}}, states), UserError);
 }
@@ -124,8 +124,8 @@ graph @f(%x: f32[3, 4, 2, 8], %y: f32[T, 2, 8], %slots: i64[T]) {
   const Plan plan = make_plan(std::move(g), {});
   const BoundPlan b = bind_plan(plan, {{"T", 5}}, {});
   ASSERT_EQ(b.launches.size(), 4u);
-  EXPECT_TRUE(b.launches[1].copies_input);   // %0 is read by %3
-  EXPECT_FALSE(b.launches[2].copies_input);  // %1 is not
+  EXPECT_EQ(b.launches[1].copies, 1U); // %0 is read by %3
+  EXPECT_EQ(b.launches[2].copies, 0U);  // %1 is not
 }
 
 // No two storages that are alive together may overlap, and the arena must hold all of them.

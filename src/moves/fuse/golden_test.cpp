@@ -66,8 +66,8 @@ Case read_case(const std::string& text) {
     } else if (t.rfind("// expect unchanged, because:", 0) == 0) {
       c.unchanged = true;
       c.because = trimmed(t.substr(29));
-    } else if (t == "// target: npu") {
-      c.target = Target::npu;
+    } else if (t == "// target: a2") {
+      c.target = Target::a2;
     } else if (t == "// expect") {
       c.has_graph = true;
       graph = &c.expected;

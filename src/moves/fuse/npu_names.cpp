@@ -10,7 +10,7 @@ namespace {
 
 Move npu_only(Move move) {
   move.find = [inner = move.find](const Graph& graph, Target target) {
-    return target == Target::npu ? inner(graph, target) : std::vector<Site>();
+    return target == Target::cpu ? std::vector<Site>() : inner(graph, target);
   };
   return move;
 }

@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "graph/graph.h"
-#include "ops/npu_rows.h"
+#include "ops/npu/rows.h"
 #include "ops/ops.h"
 
 namespace tk::ops {
@@ -89,19 +89,6 @@ void add_rms_norm_eval(const EvalArgs& a) {
   normalise({a.out(2), a.in(2), a.out(0), a.out(1), static_cast<float>(a.f64("epsilon")), 0.0F});
 }
 
-std::string add_rms_norm_dtype(const Args& args) {
-  if (args.in(0).dtype == args.in(2).dtype) return "";
-  return cat("x1 is ", name_of(args.in(0).dtype), ", gamma ", name_of(args.in(2).dtype));
-}
-std::string holds(const Args&) { return ""; }  // infer demands it already
-
-constexpr Limit add_rms_norm_limits[] = {
-    {"add_rms_norm.dtype", "x1.dtype == gamma.dtype", "op-plugin docs, npu_add_rms_norm",
-     add_rms_norm_dtype},
-    {"add_rms_norm.gamma", "gamma.shape == x1.shape[-gamma.ndim:]",
-     "op-plugin docs, npu_add_rms_norm", holds},
-};
-
 std::vector<Type> layer_norm_eval_infer(const Args& args) {
   const Type& t = args.in(0);
   const SymDims shape = args.syms("normalized_shape");
@@ -165,7 +152,6 @@ const OpDef npu_add_rms_norm{
     .doc = "x = x1 + x2, rounded to its dtype; y and rstd as npu_rms_norm of x.",
     .infer = add_rms_norm_infer,
     .eval = add_rms_norm_eval,
-    .limits = add_rms_norm_limits,
 };
 
 const OpDef npu_layer_norm_eval{

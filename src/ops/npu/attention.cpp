@@ -6,7 +6,7 @@
 #include "graph/graph.h"
 #include "ops/compute.h"
 #include "ops/infer.h"
-#include "ops/npu_rows.h"
+#include "ops/npu/rows.h"
 #include "ops/ops.h"
 
 namespace tk::ops {
@@ -42,16 +42,6 @@ void scatter_eval(const EvalArgs& a) {
     copy_into(to, from);
   }
 }
-
-std::string holds(const Args&) { return ""; }  // infer demands it already
-constexpr Limit scatter_limits[] = {
-    {"scatter_nd_update_.rank", "indices.ndim >= 2", "wheel docs, npu_scatter_nd_update_", holds},
-    {"scatter_nd_update_.last", "indices.shape[-1] <= input.ndim",
-     "wheel docs, npu_scatter_nd_update_", holds},
-    {"scatter_nd_update_.shape",
-     "updates.shape == indices.shape[:-1] + input.shape[indices.shape[-1]:]",
-     "wheel docs, npu_scatter_nd_update_", holds},
-};
 
 // ---- npu_fused_infer_attention_score_v2
 
@@ -135,105 +125,7 @@ void attention_eval(const EvalArgs& a) {
   tk_paged_attention.eval(EvalArgs(tk_paged_attention, inputs, outputs, attrs, a.env()));
 }
 
-std::string value_of(const Sym& s, std::string_view what) { return cat(what, " is ", s.str()); }
-
-std::string gqa_ratio(const Args& args) {
-  const Heads h = heads_of(args);
-  return h.q / h.kv <= 64 ? "" : cat(h.q, " query heads, ", h.kv, " key heads");
-}
-std::string axes_limit(const Args& args) {
-  const Sym d = args.in(query).dim(2);
-  if (heads_of(args).q > 256) return cat("Nq is ", heads_of(args).q);
-  return d.is_const() && d.value() <= 512 ? "" : value_of(d, "D");
-}
-std::string d_align(const Args& args) {
-  const Sym d = args.in(query).dim(2);
-  return d.is_const() && d.value() % 16 == 0 ? "" : value_of(d, "D");
-}
-std::string rope_dim(const Args& args) {
-  return !args.has(query_rope) || args.in(query_rope).dim(2).is(64)
-             ? ""
-             : value_of(args.in(query_rope).dim(2), "Dr");
-}
-std::string mla_query_dim(const Args& args) {
-  const Sym d = args.in(query).dim(2);
-  return !args.has(query_rope) || d.is(128) || d.is(512) ? "" : value_of(d, "D");
-}
-bool absorbed(const Args& args) { return args.has(query_rope) && args.in(query).dim(2).is(512); }
-std::string mla512_kvheads(const Args& args) {
-  const Heads h = heads_of(args);
-  return !absorbed(args) || h.kv == 1 ? "" : cat("Nkv is ", h.kv);
-}
-std::string mla512_heads(const Args& args) {
-  const std::int64_t n = heads_of(args).q;
-  const bool power = n <= 128 && (n & (n - 1)) == 0;
-  return !absorbed(args) || power ? "" : cat("Nq is ", n);
-}
-std::string mla512_block(const Args& args) {
-  const std::int64_t bs = args.i64("block_size");
-  return !absorbed(args) || bs == 128 || bs == 16 ? "" : cat("bs is ", bs);
-}
-std::string block_prefill(const Args& args) {
-  const std::int64_t bs = args.i64("block_size");
-  return bs >= 128 && bs <= 512 && bs % 128 == 0 ? "" : cat("bs is ", bs);
-}
-std::string tnd_dims(const Args& args) {
-  const Sym d = args.in(query).dim(2);
-  const auto dv = exact_div(args.in(value).dim(2), heads_of(args).kv);
-  if (args.has(query_rope) || d.is(512) || (d.is(128) && dv->is(128)) ||
-      (d.is(192) && (dv->is(128) || dv->is(192))))
-    return "";
-  return cat("D is ", d.str(), ", Dv ", dv->str());
-}
-std::string tnd_dtype(const Args& args) {
-  return args.in(query).dtype == DType::bf16 || args.in(query).dim(2).is(512)
-             ? ""
-             : cat("dtype is ", name_of(args.in(query).dtype));
-}
-std::string sink_dims(const Args& args) {
-  if (!args.has(sink)) return "";
-  const auto dv = exact_div(args.in(value).dim(2), heads_of(args).kv);
-  return dv->is_const() && dv->value() <= 128 ? "" : value_of(*dv, "Dv");
-}
-std::string mask_2048(const Args& args) {
-  return !args.has(mask) || args.in(mask).shape == SymDims{2048, 2048}
-             ? ""
-             : cat("atten_mask is ", args.in(mask).str());
-}
-std::string mask_dtype(const Args& args) {
-  return !args.has(mask) || is_one_of(args.in(mask).dtype, {DType::boolean, DType::i8, DType::u8})
-             ? ""
-             : cat("atten_mask is ", args.in(mask).str());
-}
-
-constexpr std::string_view docs = "wheel docs, npu_fused_infer_attention_score_v2";
-constexpr Limit attention_limits[] = {
-    {"fused_infer_attention_score_v2.gqa_ratio", "Nq % Nkv == 0 and Nq // Nkv <= 64", docs,
-     gqa_ratio},
-    {"fused_infer_attention_score_v2.axes", "Nq <= 256 and D <= 512", docs, axes_limit},
-    {"fused_infer_attention_score_v2.d_align", "D % 16 == 0", docs, d_align},
-    {"fused_infer_attention_score_v2.rope_dim", "Dr == 64 when there is a rope part", docs,
-     rope_dim},
-    {"fused_infer_attention_score_v2.mla_query_dim", "D in (128, 512) with a rope part", docs,
-     mla_query_dim},
-    {"fused_infer_attention_score_v2.mla512_kvheads", "Nkv == 1 with a rope part and D 512", docs,
-     mla512_kvheads},
-    {"fused_infer_attention_score_v2.mla512_heads",
-     "Nq in (1, 2, 4, ..., 128) with a rope part and D 512", docs, mla512_heads},
-    {"fused_infer_attention_score_v2.mla512_block", "block 128 or 16 with a rope part and D 512",
-     docs, mla512_block},
-    {"fused_infer_attention_score_v2.block_prefill",
-     "128 <= block_size <= 512 and block_size % 128 == 0 for more than one query", docs,
-     block_prefill},
-    {"fused_infer_attention_score_v2.tnd_dims",
-     "D and Dv in (128, 128), (192, 128), (192, 192), or D 512", docs, tnd_dims},
-    {"fused_infer_attention_score_v2.tnd_dtype", "dtype == bf16 or D == 512", docs, tnd_dtype},
-    {"fused_infer_attention_score_v2.sink", "Dv <= 128 with learnable_sink", docs, sink_dims},
-    {"fused_infer_attention_score_v2.mask_2048",
-     "atten_mask [2048, 2048] in sparse_mode 2, 3 and 4", docs, mask_2048},
-    {"fused_infer_attention_score_v2.mask_dtype", "atten_mask in bool, int8, uint8", docs,
-     mask_dtype},
-};
+constexpr int first_input[] = {0};
 
 }  // namespace
 
@@ -245,8 +137,7 @@ const OpDef npu_scatter_nd_update_{
         "padding slot.",
     .infer = scatter_infer,
     .eval = scatter_eval,
-    .updates_input = 0,
-    .limits = scatter_limits,
+    .updates = first_input,
 };
 
 const OpDef npu_fused_infer_attention_score_v2{
@@ -265,7 +156,6 @@ const OpDef npu_fused_infer_attention_score_v2{
         "torch_npu. The mask of modes 3 and 4 is the [2048, 2048] triangle. softmax_lse is off.",
     .infer = attention_infer,
     .eval = attention_eval,
-    .limits = attention_limits,
 };
 
 }  // namespace tk::ops

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "graph/graph.h"
 #include "ops/infer.h"
-#include "ops/npu_rows.h"
+#include "ops/npu/rows.h"
 #include "ops/ops.h"
 
 namespace tk::ops {
@@ -95,10 +95,6 @@ void clipped_swiglu_eval(const EvalArgs& a) {
         });
 }
 
-std::string holds(const Args&) { return ""; }  // infer demands it already
-constexpr Limit swiglu_limits[] = {
-    {"swiglu.even", "shape[dim] % 2 == 0", "wheel docs, npu_swiglu", holds}};
-
 }  // namespace
 
 const OpDef npu_swiglu{
@@ -107,7 +103,6 @@ const OpDef npu_swiglu{
     .doc = "silu(a) * b, a and b being the halves of axis dim: the gate is the first half.",
     .infer = halved_infer,
     .eval = swiglu_eval,
-    .limits = swiglu_limits,
 };
 
 const OpDef npu_geglu{

@@ -2,7 +2,7 @@
 #include "base/error.h"
 #include "graph/graph.h"
 #include "ops/infer.h"
-#include "ops/npu_rows.h"
+#include "ops/npu/rows.h"
 #include "ops/ops.h"
 
 namespace tk::ops {
@@ -88,33 +88,7 @@ void rotary_mul_eval(const EvalArgs& a) {
   rotate(a.in(0), a.in(1), a.in(2), a.out(), pairing_of(a.text("rotary_mode")));
 }
 
-std::string rotary_mul_d(const Args& args) {
-  const Sym d = args.in(0).dim(-1);
-  return d.is_const() && d.value() < 896 ? "" : cat("D is ", d.str());
-}
 // Layouts are BSND (4-D) and TND (3-D): batch first, heads before the last axis.
-std::string rotary_mul_heads(const Args& args) {
-  const Type& t = args.in(0);
-  const Sym n = t.dim(-2);
-  if (!n.is_const() || n.value() >= 1000) return cat("N is ", n.str());
-  if (t.rank() == 4 && t.dim(0).is_const() && t.dim(0).value() >= 1000)
-    return cat("B is ", t.dim(0).str());
-  return "";
-}
-std::string rotary_mul_half(const Args& args) {
-  return args.text("rotary_mode") == "half" ? rotary_mul_heads(args) : "";
-}
-std::string rotary_mul_interleave(const Args& args) {
-  return args.text("rotary_mode") == "interleave" ? rotary_mul_heads(args) : "";
-}
-
-constexpr Limit rotary_mul_limits[] = {
-    {"rotary_mul.D", "D < 896 and D % 2 == 0", "wheel docs, npu_rotary_mul", rotary_mul_d},
-    {"rotary_mul.half_BN", "rotary_mode half: B < 1000 and N < 1000", "wheel docs, npu_rotary_mul",
-     rotary_mul_half},
-    {"rotary_mul.inter_BN", "rotary_mode interleave: B * N < 1000", "wheel docs, npu_rotary_mul",
-     rotary_mul_interleave},
-};
 
 std::vector<Type> apply_rotary_infer(const Args& args) {
   for (int x : {0, 1}) {
@@ -135,48 +109,6 @@ void apply_rotary_eval(const EvalArgs& a) {
   rotate(a.in(1), a.in(2), a.in(3), a.out(1), p);
 }
 
-std::string apply_rotary_d(const Args& args) {
-  const Sym d = args.in(0).dim(-1);
-  return d.is(64) || d.is(128) ? "" : cat("D is ", d.str());
-}
-std::string apply_rotary_mode(const Args& args) {
-  return args.text("rotary_mode") == "half" ? "" : "rotary_mode is interleave";
-}
-std::string apply_rotary_dtype(const Args& args) {
-  const DType q = args.in(0).dtype;
-  for (int i : {1, 2, 3})
-    if (args.in(i).dtype != q) return cat("dtypes are ", dtypes_of(args, {0, 1, 2, 3}));
-  return "";
-}
-std::string apply_rotary_heads(const Args& args) {
-  for (int i : {2, 3})
-    if (args.in(i).rank() < 2 || !args.in(i).dim(-2).is(1)) return cat("cos is ", args.in(i).str());
-  return "";
-}
-std::string apply_rotary_lead(const Args& args) {
-  const Type& q = args.in(0);
-  for (int i : {1, 2, 3}) {
-    const Type& t = args.in(i);
-    if (t.rank() != q.rank()) return cat("shapes are ", q.str(), " and ", t.str());
-    for (int k = 0; k + 2 < q.rank(); ++k)
-      if (!(t.dim(k) == q.dim(k))) return cat("shapes are ", q.str(), " and ", t.str());
-  }
-  return "";
-}
-
-constexpr Limit apply_rotary_limits[] = {
-    {"apply_rotary_pos_emb.D", "D in (64, 128)", "wheel docs, npu_apply_rotary_pos_emb",
-     apply_rotary_d},
-    {"apply_rotary_pos_emb.mode", "rotary_mode == half", "wheel docs, npu_apply_rotary_pos_emb",
-     apply_rotary_mode},
-    {"apply_rotary_pos_emb.dtype", "query, key, cos and sin of one dtype",
-     "wheel docs, npu_apply_rotary_pos_emb", apply_rotary_dtype},
-    {"apply_rotary_pos_emb.lead", "leading axes of query, key, cos and sin equal",
-     "wheel docs, npu_apply_rotary_pos_emb", apply_rotary_lead},
-    {"apply_rotary_pos_emb.cosn", "the head axis of cos is 1",
-     "wheel docs, npu_apply_rotary_pos_emb", apply_rotary_heads},
-};
-
 std::vector<Type> interleave_rope_infer(const Args& args) {
   need_even_head(args, 0);
   need_table(args, 0, 1);
@@ -187,14 +119,6 @@ std::vector<Type> interleave_rope_infer(const Args& args) {
 void interleave_rope_eval(const EvalArgs& a) {
   rotate(a.in(0), a.in(1), a.in(2), a.out(), Pairing::interleave_to_half);
 }
-
-std::string interleave_rope_d(const Args& args) {
-  const Sym d = args.in(0).dim(-1);
-  return d.is(64) ? "" : cat("D is ", d.str());
-}
-
-constexpr Limit interleave_rope_limits[] = {
-    {"interleave_rope.D", "D == 64", "op-plugin docs, npu_interleave_rope", interleave_rope_d}};
 
 }  // namespace
 
@@ -207,7 +131,6 @@ const OpDef npu_rotary_mul{
         "neighbours. torch_npu's matrix `rotate` is not used.",
     .infer = rotary_mul_infer,
     .eval = rotary_mul_eval,
-    .limits = rotary_mul_limits,
 };
 
 const OpDef npu_apply_rotary_pos_emb{
@@ -220,7 +143,6 @@ const OpDef npu_apply_rotary_pos_emb{
         "inputs; here the results are new values.",
     .infer = apply_rotary_infer,
     .eval = apply_rotary_eval,
-    .limits = apply_rotary_limits,
 };
 
 const OpDef npu_interleave_rope{
@@ -231,7 +153,6 @@ const OpDef npu_interleave_rope{
         "result is in half order.",
     .infer = interleave_rope_infer,
     .eval = interleave_rope_eval,
-    .limits = interleave_rope_limits,
 };
 
 }  // namespace tk::ops

@@ -5,7 +5,7 @@
 #include "graph/graph.h"
 #include "ops/compute.h"
 #include "ops/infer.h"
-#include "ops/npu_rows.h"
+#include "ops/npu/rows.h"
 #include "ops/ops.h"
 
 namespace tk::ops {
@@ -73,29 +73,6 @@ void grouped_eval(const EvalArgs& a) {
   std::fill(out.begin(), out.end(), 0.0F);
   for (std::int64_t i = begin; i < m; ++i) write_row(a.out(), i * n, 1, n, out.data());
 }
-
-std::string grouped_inner(const Args& args) {
-  for (int i : {0, 1}) {
-    const Sym d = args.in(i).dim(-1);
-    if (!d.is_const() || d.value() >= 65536) return cat("the last axis is ", d.str());
-  }
-  return "";
-}
-std::string grouped_experts(const Args& args) {
-  const Sym e = args.in(1).dim(0);
-  return e.is_const() && e.value() <= 1024 ? "" : cat("E is ", e.str());
-}
-std::string holds(const Args&) { return ""; }  // infer demands it already
-constexpr Limit grouped_limits[] = {
-    {"grouped_matmul.inner", "last axes of x and weight < 65536", "wheel docs, npu_grouped_matmul",
-     grouped_inner},
-    {"grouped_matmul.E", "group_list.shape[0] <= 1024", "wheel docs, npu_grouped_matmul",
-     grouped_experts},
-    {"grouped_matmul.split", "group_type 0 with split_item 2 or 3",
-     "wheel docs, npu_grouped_matmul", holds},
-    {"grouped_matmul.act", "act_type 0 without per-token quantisation",
-     "wheel docs, npu_grouped_matmul", holds},
-};
 
 // ---- transpose_batchmatmul
 
@@ -173,10 +150,6 @@ void transpose_bmm_eval(const EvalArgs& a) {
   }
 }
 
-constexpr Limit transpose_bmm_limits[] = {{"transpose_batchmatmul.rank",
-                                           "input.ndim == 3 and weight.ndim == 3",
-                                           "wheel docs, npu_transpose_batchmatmul", holds}};
-
 }  // namespace
 
 const OpDef npu_grouped_matmul{
@@ -191,7 +164,6 @@ const OpDef npu_grouped_matmul{
         "are their only members.",
     .infer = grouped_infer,
     .eval = grouped_eval,
-    .limits = grouped_limits,
 };
 
 const OpDef npu_transpose_batchmatmul{
@@ -204,7 +176,6 @@ const OpDef npu_transpose_batchmatmul{
         "rank 3.",
     .infer = transpose_bmm_infer,
     .eval = transpose_bmm_eval,
-    .limits = transpose_bmm_limits,
 };
 
 }  // namespace tk::ops

@@ -1,4 +1,4 @@
-#include "ops/npu_rows.h"
+#include "ops/npu/rows.h"
 
 #include <algorithm>
 #include <cmath>

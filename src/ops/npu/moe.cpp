@@ -7,7 +7,7 @@
 #include "graph/graph.h"
 #include "ops/compute.h"
 #include "ops/infer.h"
-#include "ops/npu_rows.h"
+#include "ops/npu/rows.h"
 #include "ops/ops.h"
 
 namespace tk::ops {
@@ -86,17 +86,6 @@ void gate_softmax(const EvalArgs& a, bool top_first) {
 void gate_softmax_eval(const EvalArgs& a) { gate_softmax(a, false); }
 void gate_softmax_v2_eval(const EvalArgs& a) { gate_softmax(a, a.i64("renorm") == 1); }
 
-std::string gate_softmax_k(const Args& args) {
-  const std::int64_t k = args.i64("k");
-  return k <= 1024 ? "" : cat("k is ", k);
-}
-constexpr Limit gate_softmax_limits[] = {
-    {"moe_gating_top_k_softmax.k", "0 < k <= x.shape[-1] and k <= 1024",
-     "wheel docs, npu_moe_gating_top_k_softmax", gate_softmax_k}};
-constexpr Limit gate_softmax_v2_limits[] = {
-    {"moe_gating_top_k_softmax_v2.k", "0 < k <= x.shape[-1] and k <= 1024",
-     "wheel docs, npu_moe_gating_top_k_softmax_v2", gate_softmax_k}};
-
 std::vector<Type> gate_infer(const Args& args) {
   const GateShape s = gate_shape(args);
   const std::int64_t groups = args.i64("group_count");
@@ -171,27 +160,32 @@ void gate_eval(const EvalArgs& a) {
   }
 }
 
-std::string gate_experts(const Args& args) {
-  const Sym e = args.in(0).dim(1);
-  return e.is_const() && e.value() <= 2048 ? "" : cat("E is ", e.str());
-}
-std::string gate_groups(const Args& args) {
-  const std::int64_t e = args.in(0).dim(1).value();
-  const std::int64_t g = args.i64("group_count");
-  const std::int64_t each = e / g;
-  return each > 2 && (each + 31) / 32 * 32 * g <= 2048
-             ? ""
-             : cat("E is ", e, ", group_count ", g, ": ", each, " experts per group");
-}
-std::string gate_renorm(const Args& args) { return args.i64("renorm") == 0 ? "" : "renorm is 1"; }
-std::string holds(const Args&) { return ""; }  // infer demands it already
+constexpr Symbol gate_symbols[] = {
+    {"E", "x.shape[-1]", "experts"},
+    {"g", "group_count", "groups of experts"},
+    {"kg", "k_group", "groups that are chosen"},
+};
 constexpr Limit gate_limits[] = {
-    {"moe_gating_top_k.E", "E <= 2048", "wheel docs, npu_moe_gating_top_k", gate_experts},
-    {"moe_gating_top_k.k", "1 <= k <= E // g * kg", "wheel docs, npu_moe_gating_top_k", holds},
-    {"moe_gating_top_k.kg", "1 <= kg <= g", "wheel docs, npu_moe_gating_top_k", holds},
-    {"moe_gating_top_k.g", "E % g == 0 and E // g > 2 and ((E // g + 31) // 32 * 32) * g <= 2048",
-     "wheel docs, npu_moe_gating_top_k", gate_groups},
-    {"moe_gating_top_k.renorm", "renorm == 0", "wheel docs, npu_moe_gating_top_k", gate_renorm},
+    {"moe_gating_top_k.E", "E <= 2048"},
+    {"moe_gating_top_k.k", "1 <= k <= E // g * kg"},
+    {"moe_gating_top_k.kg", "1 <= kg <= g"},
+    {"moe_gating_top_k.g", "E % g == 0 and E // g > 2 and (E // g + 31) // 32 * 32 * g <= 2048",
+     "groups of more than two experts, each padded to 32"},
+    {"moe_gating_top_k.renorm", "renorm == 0"},
+};
+constexpr NpuFacts gate_facts{
+    .group = "moe",
+    .signature =
+        "npu_moe_gating_top_k(Tensor x, int k, *, Tensor? bias=None, Tensor? input_ids=None, "
+        "Tensor? tid2eid=None, int k_group=1, int group_count=1, int group_select_mode=0, int "
+        "renorm=0, int norm_type=0, bool out_flag=False, float routed_scaling_factor=1.0, float "
+        "eps=1e-20) -> (Tensor, Tensor, Tensor)",
+    .source = "wheel docs",
+    .a2 = "not named",
+    .a3 = "not named",
+    .graph_mode = "stated; shape function; GE converter",
+    .symbols = gate_symbols,
+    .limits = gate_limits,
 };
 
 // ---- routing
@@ -251,14 +245,6 @@ void init_routing_eval(const EvalArgs& a) {
   }
 }
 
-std::string init_routing_experts(const Args& args) {
-  const std::int64_t n = args.i64("expert_num");
-  return n <= 10240 ? "" : cat("expert_num is ", n);
-}
-constexpr Limit init_routing_limits[] = {{"moe_init_routing_v2.experts", "0 < expert_num <= 10240",
-                                          "wheel docs, npu_moe_init_routing_v2",
-                                          init_routing_experts}};
-
 std::vector<Type> finalize_infer(const Args& args) {
   const Type& x = args.in(0);
   for (int i = 1; i < 4; ++i)
@@ -303,13 +289,6 @@ void finalize_eval(const EvalArgs& a) {
   }
 }
 
-constexpr Limit finalize_limits[] = {
-    {"moe_finalize_routing.drop", "drop_pad_mode in (0, 1, 2, 3)",
-     "op-plugin docs, npu_moe_finalize_routing", holds},
-    {"moe_finalize_routing.skip", "skip2 only with skip1",
-     "op-plugin docs, npu_moe_finalize_routing", holds},
-};
-
 }  // namespace
 
 const OpDef npu_moe_gating_top_k_softmax{
@@ -320,7 +299,6 @@ const OpDef npu_moe_gating_top_k_softmax{
         "Weights are not renormalised. torch_npu's `finished` is not used.",
     .infer = gate_softmax_infer,
     .eval = gate_softmax_eval,
-    .limits = gate_softmax_limits,
 };
 
 const OpDef npu_moe_gating_top_k_softmax_v2{
@@ -331,7 +309,6 @@ const OpDef npu_moe_gating_top_k_softmax_v2{
         "which equals dividing those weights by their sum.",
     .infer = gate_softmax_v2_infer,
     .eval = gate_softmax_v2_eval,
-    .limits = gate_softmax_v2_limits,
 };
 
 const OpDef npu_moe_gating_top_k{
@@ -348,7 +325,7 @@ const OpDef npu_moe_gating_top_k{
         "renorm 1, times routed_scaling_factor. out = s.",
     .infer = gate_infer,
     .eval = gate_eval,
-    .limits = gate_limits,
+    .npu = &gate_facts,
 };
 
 const OpDef npu_moe_init_routing_v2{
@@ -365,7 +342,6 @@ const OpDef npu_moe_init_routing_v2{
         "expanded_row_idx[pair] = place, counts of rows per expert.",
     .infer = init_routing_infer,
     .eval = init_routing_eval,
-    .limits = init_routing_limits,
 };
 
 const OpDef npu_moe_finalize_routing{
@@ -381,7 +357,6 @@ const OpDef npu_moe_finalize_routing{
         "wider.",
     .infer = finalize_infer,
     .eval = finalize_eval,
-    .limits = finalize_limits,
 };
 
 }  // namespace tk::ops
