@@ -1,0 +1,2 @@
+def check(program, sites, reporter, length_lists, backend):
+    pass

@@ -1,0 +1,510 @@
+"""Expressions of the analysed code, as abstract values."""
+
+import ast
+import re
+
+from . import checks
+from .names import HOST_ATTRIBUTES, VIEWS
+from .program import Class, dotted_name
+from .setup import mutated_attributes
+from .values import (
+    EXTERNAL,
+    FALSE_VALUE,
+    FROZEN_VALUE,
+    FUNCTION,
+    HOST,
+    HOST_VALUE,
+    LIST,
+    MASK_VALUE,
+    MISSING,
+    NUMPY,
+    NUMPY_VALUE,
+    OBJECT,
+    SYNCED,
+    SYNCED_VALUE,
+    TENSOR,
+    TENSOR_VALUE,
+    TRUE_VALUE,
+    UNKNOWN,
+    UNKNOWN_VALUE,
+    Value,
+    constant,
+    is_none,
+    join,
+    list_of,
+    tensor,
+)
+
+# Flags that say which phase runs; only one phase is compiled, and each has its own entry.
+_PHASE = re.compile(r"^_?(is_|in_|with_|has_|for_)?(prefill|prompt|prefilling|is_prompt)"
+                    r"(_mode|_stage|_phase)?$")
+
+
+def is_phase_name(name):
+    return "pr" in name and _PHASE.match(name) is not None and name not in ("prompt", "prefill")
+
+
+class Expressions:
+    """Mixed into the interpreter: evaluate(node) gives a Value and reports what it meets."""
+
+    def evaluate(self, node):
+        handler = _EXPRESSIONS.get(type(node))
+        if handler is None:
+            return UNKNOWN_VALUE
+        self.nesting += 1
+        if self.nesting > 200:  # generated code; modelling code stays below 40
+            self.nesting -= 1
+            return UNKNOWN_VALUE
+        value = handler(self, node)
+        self.nesting -= 1
+        return value
+
+    def _constant(self, node):
+        return constant(node.value)
+
+    def _name(self, node):
+        value = self.frame.env.get(node.id)
+        if value is None:
+            return self.global_value(node.id)
+        if self.frame.written:
+            checks.cache_read(self, node, value)
+        return value
+
+    def global_value(self, name):
+        module = self.frame.module
+        found = self.program.lookup(name, module)
+        if found.kind != UNKNOWN:
+            return found
+        if name in module.globals:
+            return self._module_global(name, module)
+        return UNKNOWN_VALUE
+
+    def _module_global(self, name, module):
+        node = module.globals[name]
+        if isinstance(node, ast.Constant):
+            return FROZEN_VALUE if name in module.rebound else constant(node.value)
+        if isinstance(node, (ast.Dict, ast.List, ast.DictComp, ast.ListComp, ast.Set)):
+            return Value(HOST, frozen=True)
+        if isinstance(node, ast.Call):
+            made = self.program.lookup(dotted_name(node.func) or "", module)
+            if made.kind == FUNCTION and isinstance(made.target, Class):
+                # An object of the given files at module level is state that the host may change.
+                return Value(OBJECT, target=made.target, frozen=True)
+            if (dotted_name(node.func) or "") in ("dict", "list", "defaultdict"):
+                return Value(HOST, frozen=True)
+        if name in module.rebound:
+            return FROZEN_VALUE
+        return UNKNOWN_VALUE
+
+    def _attribute(self, node):
+        base = self.evaluate(node.value)
+        name = node.attr
+        kind = base.kind
+        if kind == TENSOR:
+            if name in HOST_ATTRIBUTES:
+                value = Value(HOST, grows=base.grows)
+                value.shape_of = name == "shape"
+                return value
+            return tensor(base.root, base.bool_mask, base.grows) if name in VIEWS \
+                else TENSOR_VALUE
+        if kind == OBJECT:
+            value = self.attribute(base, name, node)
+            if self.frame.written:
+                checks.cache_read(self, node, value)
+            return value
+        if kind == EXTERNAL:
+            dotted = f"{base.dotted}.{name}"
+            checks.external_read(self, node, dotted)
+            return Value(EXTERNAL, dotted=dotted)
+        if is_phase_name(name):
+            return TRUE_VALUE if self.prefill else FALSE_VALUE
+        if kind == LIST:
+            return TENSOR_VALUE if name in ("values", "indices") else UNKNOWN_VALUE
+        if kind == HOST:
+            return Value(HOST, frozen=base.frozen, grows=base.grows)
+        if kind == FUNCTION and isinstance(base.target, Class):
+            return self._class_attribute(base.target, name)
+        if base.frozen:
+            return Value(UNKNOWN, frozen=True)
+        return Value(UNKNOWN, root=base.root) if base.root is not None else UNKNOWN_VALUE
+
+    # -- attributes of objects of the given files
+
+    def attribute(self, base, name, node=None):
+        cls = base.target
+        if is_phase_name(name):
+            return TRUE_VALUE if self.prefill else FALSE_VALUE
+        if name == "training":
+            return FALSE_VALUE
+        method = self.program.method(cls, name)
+        if method is not None:
+            if method.decorated_as("property", "cached_property"):
+                return self.invoke(method, base, {})
+            return Value(FUNCTION, target=method, owner=base)
+        for c in self.program.ancestry(cls):
+            value = self.facts(c).get(name)
+            if value is not None:
+                if base.frozen and value.kind in (HOST, UNKNOWN):
+                    return Value(HOST, frozen=True)
+                if value.kind == TENSOR:
+                    return tensor(("attribute", name), value.bool_mask)
+                if value.kind == UNKNOWN:
+                    return Value(UNKNOWN, root=("attribute", name))
+                return value
+        if base.frozen:
+            return Value(HOST, frozen=True)
+        return Value(UNKNOWN, root=("attribute", name))
+
+    def facts(self, cls):
+        """What the attributes of `cls` are, from its __init__ and its class body."""
+        if cls.facts is not None:
+            return cls.facts
+        cls.facts = {}
+        for name, annotation in cls.fields.items():
+            value = self.annotated(annotation, cls.module)
+            if value is not None:
+                cls.facts[name] = value
+        for name, node in cls.attributes.items():
+            if isinstance(node, ast.Constant):
+                cls.facts[name] = constant(node.value)
+        init = cls.methods.get("__init__")
+        if init is not None:
+            self.quiet += 1
+            entry, self.entry = self.entry, False
+            try:
+                self.invoke(init, Value(OBJECT, target=cls), {})
+            finally:
+                self.quiet -= 1
+                self.entry = entry
+        for name in mutated_attributes(cls):
+            known = cls.facts.get(name)
+            if known is not None and known.kind == HOST and known.const is not MISSING:
+                cls.facts[name] = HOST_VALUE  # the value of __init__ does not stay
+        return cls.facts
+
+    def remember_attribute(self, cls, name, value):
+        """`self.name = value` in __init__ (or a helper of it) says what the attribute is."""
+        if cls.facts is None:
+            return
+        known = cls.facts.get(name)
+        if value.kind == HOST and value.const is not MISSING and known is not None:
+            cls.facts[name] = join(known, value)
+        elif known is None or known.kind in (UNKNOWN, HOST):
+            cls.facts[name] = value if known is None else join(known, value)
+
+    def _class_attribute(self, cls, name):
+        method = self.program.method(cls, name)
+        if method is not None:
+            return Value(FUNCTION, target=method)
+        node = cls.attributes.get(name)
+        return constant(node.value) if isinstance(node, ast.Constant) else UNKNOWN_VALUE
+
+    # -- subscripts
+
+    def evaluate_index(self, node):
+        """The index of a Subscript; slices are evaluated for their bounds."""
+        index = node.slice
+        if type(index).__name__ == "Index":  # Python 3.8
+            index = index.value
+        return self._index(index)
+
+    def _index(self, index):
+        if isinstance(index, ast.Slice):
+            bounds = [self.evaluate(b) for b in (index.lower, index.upper, index.step)
+                      if b is not None]
+            return Value("slice", items=bounds)
+        if isinstance(index, ast.Tuple):
+            return list_of(items=[self._index(i) for i in index.elts])
+        if type(index).__name__ == "ExtSlice":  # Python 3.8
+            return list_of(items=[self._index(i) for i in index.dims])
+        return self.evaluate(index)
+
+    def _subscript(self, node):
+        base = self.evaluate(node.value)
+        index = self.evaluate_index(node)
+        handled = checks.subscript_read(self, node, base, index)
+        if handled is not None:
+            return handled
+        kind = base.kind
+        if kind == LIST:
+            if base.items is not None and index.kind == HOST and isinstance(index.const, int) \
+                    and -len(base.items) <= index.const < len(base.items):
+                return base.items[index.const]
+            if index.kind == "slice":
+                return list_of(elem=base.elem)
+            return base.elem if base.elem is not None else UNKNOWN_VALUE
+        if kind == TENSOR:
+            basic = _is_basic(index)
+            return tensor(base.root if basic else None, base.bool_mask,
+                          base.grows and basic)
+        if kind == HOST:
+            value = Value(HOST, frozen=base.frozen, grows=base.grows)
+            value.shape_of = base.shape_of
+            return value
+        if kind in (SYNCED, NUMPY):
+            return base
+        if kind == "modules":
+            return base if index.kind == "slice" else self.item_of(base)
+        if kind == "dict":
+            if index.kind == HOST and index.const in base.const:
+                return base.const[index.const]
+            return base.elem if base.elem is not None else UNKNOWN_VALUE
+        return Value(UNKNOWN, root=base.root, frozen=base.frozen)
+
+    # -- operators
+
+    def _binop(self, node):
+        return self.binary(node, self.evaluate(node.left), self.evaluate(node.right))
+
+    def binary(self, node, left, right):
+        kinds = (left.kind, right.kind)
+        if TENSOR in kinds:
+            logical = isinstance(node.op, (ast.BitAnd, ast.BitOr, ast.BitXor))
+            mask = logical and all(v.bool_mask or v.kind != TENSOR for v in (left, right))
+            return MASK_VALUE if mask else TENSOR_VALUE
+        if SYNCED in kinds:
+            return SYNCED_VALUE
+        if NUMPY in kinds:
+            return NUMPY_VALUE
+        if LIST in kinds:
+            return self._list_binary(node, left, right)
+        if kinds == (HOST, HOST):
+            value = Value(HOST, frozen=left.frozen or right.frozen,
+                          grows=left.grows or right.grows)
+            value.shape_of = left.shape_of or right.shape_of
+            value.root = left.root or right.root
+            return value
+        if HOST in kinds and UNKNOWN in kinds:
+            return Value(UNKNOWN, frozen=left.frozen or right.frozen)
+        return UNKNOWN_VALUE
+
+    def _list_binary(self, node, left, right):
+        if left.kind == LIST and right.kind == LIST:
+            merged = list_of(elem=left.elem if right.elem is None else right.elem
+                             if left.elem is None else join(left.elem, right.elem))
+        else:
+            source = left if left.kind == LIST else right
+            merged = list_of(elem=source.elem)
+        for v in (left, right):
+            if v.kind == LIST:
+                merged.sites += v.sites
+                merged.unbounded = merged.unbounded or v.unbounded
+        if not merged.sites and merged.elem is not None and merged.elem.kind == TENSOR:
+            merged.sites.append(node)
+        return merged
+
+    def _unary(self, node):
+        value = self.evaluate(node.operand)
+        if isinstance(node.op, ast.Not):
+            if value.kind == HOST and value.const is not MISSING:
+                return constant(not value.const)
+            if value.kind == TENSOR:
+                return SYNCED_VALUE  # `not t` reads t; the test around it is what is reported
+            if value.kind == SYNCED:
+                return value
+            return Value(HOST, frozen=value.frozen)
+        if value.kind == TENSOR:
+            return MASK_VALUE if value.bool_mask else TENSOR_VALUE
+        if value.kind == HOST and isinstance(node.op, ast.USub) \
+                and isinstance(value.const, (int, float)):
+            return constant(-value.const)
+        if value.kind == HOST:
+            return Value(HOST, frozen=value.frozen, grows=value.grows)
+        return value
+
+    def _boolop(self, node):
+        is_and = isinstance(node.op, ast.And)
+        result = None
+        for operand in node.values:
+            value = self.evaluate(operand)
+            if value.kind == HOST and value.const is not MISSING:
+                if bool(value.const) != is_and:
+                    return value if result is None or result.kind == HOST else result
+                result = value if result is None else result
+                continue
+            if result is None or (result.kind == HOST and result.const is not MISSING):
+                result = value
+            elif result.kind in (TENSOR, SYNCED) or value.kind in (TENSOR, SYNCED):
+                result = SYNCED_VALUE  # and/or ask a tensor for its truth
+            elif result.frozen or value.frozen:
+                result = FROZEN_VALUE
+            else:
+                result = join(result, value)
+        return result
+
+    def _compare(self, node):
+        left = self.evaluate(node.left)
+        rights = [self.evaluate(c) for c in node.comparators]
+        op = node.ops[0]
+        if isinstance(op, (ast.Is, ast.IsNot)):
+            return self._identity(left, rights[0], isinstance(op, ast.Is))
+        values = [left, *rights]
+        checks.compared(self, node, values)
+        if isinstance(op, (ast.In, ast.NotIn)):
+            if left.kind in (TENSOR, SYNCED):
+                return SYNCED_VALUE
+            if any(v.frozen for v in values):
+                return FROZEN_VALUE
+            return HOST_VALUE
+        if any(v.kind == TENSOR for v in values):
+            return MASK_VALUE
+        if any(v.kind == SYNCED for v in values):
+            return SYNCED_VALUE
+        if any(v.kind == NUMPY for v in values):
+            return NUMPY_VALUE
+        if all(v.kind in (HOST, LIST) for v in values):
+            folded = _fold(op, left, rights[0]) if len(rights) == 1 else None
+            if folded is not None:
+                return folded
+            return Value(HOST, frozen=any(v.frozen for v in values))
+        return Value(UNKNOWN, frozen=any(v.frozen for v in values))
+
+    def _identity(self, left, right, is_op):
+        if is_none(right):
+            if is_none(left):
+                return constant(is_op)
+            if left.kind in (TENSOR, LIST, OBJECT, FUNCTION) or (
+                    left.kind == HOST and left.const is not MISSING):
+                return constant(not is_op)
+            return Value(HOST, frozen=left.frozen)
+        return HOST_VALUE
+
+    def _ifexp(self, node):
+        test = self.evaluate(node.test)
+        if test.kind == HOST and isinstance(test.const, bool):
+            return self.evaluate(node.body if test.const else node.orelse)
+        checks.tested(self, node, node.test, test)
+        return join(self.evaluate(node.body), self.evaluate(node.orelse))
+
+    # -- displays
+
+    def _sequence(self, node):
+        items = []
+        for element in node.elts:
+            if isinstance(element, ast.Starred):
+                value = self.evaluate(element.value)
+                if value.kind == LIST and value.items is not None:
+                    items += value.items
+                    continue
+                return list_of(elem=self.item_of(value))
+            items.append(self.evaluate(element))
+        made = list_of(items=items)
+        if isinstance(node, ast.List) and any(i.kind == TENSOR for i in items):
+            made.sites.append(node)
+        if isinstance(node, ast.List) and not items:
+            made.items = None  # it will be appended to
+        return made
+
+    def _dict(self, node):
+        values = [self.evaluate(v) for v in node.values]
+        for k in node.keys:
+            if k is not None:
+                self.evaluate(k)
+        names = {}
+        for i, k in enumerate(node.keys):
+            if isinstance(k, ast.Constant):
+                names[k.value] = values[i]
+        return Value("dict", const=names)
+
+    def _comprehension(self, node):
+        outer = self.frame.env
+        self.frame.env = dict(outer)
+        unbounded = False
+        for generator in node.generators:
+            iterated = self.evaluate(generator.iter)
+            unbounded = checks.iterated(self, generator.iter, generator.iter, iterated) \
+                or unbounded
+            self.bind(generator.target, self.item_of(iterated), node)
+            for condition in generator.ifs:
+                test = self.evaluate(condition)
+                unbounded = checks.tested(self, condition, condition, test) or unbounded
+        if isinstance(node, ast.DictComp):
+            self.evaluate(node.key)
+            elem = self.evaluate(node.value)
+        else:
+            elem = self.evaluate(node.elt)
+        self.frame.env = outer
+        if isinstance(node, ast.DictComp):
+            return Value("dict", const={}, elem=elem)
+        made = list_of(elem=elem)
+        made.unbounded = bool(unbounded)
+        if elem.kind == TENSOR:
+            made.sites.append(node)
+        return made
+
+    def _formatted(self, node):
+        for part in node.values:
+            if isinstance(part, ast.FormattedValue):
+                value = self.evaluate(part.value)
+                if value.kind == TENSOR:
+                    return Value(HOST, const=MISSING, root=("text", "tensor"))
+        return HOST_VALUE
+
+    def _starred(self, node):
+        return self.evaluate(node.value)
+
+    def _named(self, node):
+        value = self.evaluate(node.value)
+        self.bind(node.target, value, node)
+        return value
+
+    def _lambda(self, node):
+        return Value(UNKNOWN)
+
+    def _await(self, node):
+        return self.evaluate(node.value)
+
+    def _yield(self, node):
+        if node.value is not None:
+            self.frame.results.append(list_of(elem=self.evaluate(node.value)))
+        return UNKNOWN_VALUE
+
+    def _slice(self, node):
+        return self._index(node)
+
+
+def _is_basic(index):
+    """Whether an index makes a view."""
+    if index.kind == LIST and index.items is not None:
+        return all(_is_basic(i) for i in index.items)
+    return index.kind in ("slice", HOST, SYNCED, UNKNOWN)
+
+
+def _fold(op, left, right):
+    if MISSING in (left.const, right.const) or left.kind != HOST or right.kind != HOST:
+        return None
+    if isinstance(op, ast.Eq):
+        return constant(left.const == right.const)
+    if isinstance(op, ast.NotEq):
+        return constant(left.const != right.const)
+    return None
+
+
+_EXPRESSIONS = {
+    ast.Constant: Expressions._constant,
+    ast.Name: Expressions._name,
+    ast.Attribute: Expressions._attribute,
+    ast.Subscript: Expressions._subscript,
+    ast.BinOp: Expressions._binop,
+    ast.UnaryOp: Expressions._unary,
+    ast.BoolOp: Expressions._boolop,
+    ast.Compare: Expressions._compare,
+    ast.IfExp: Expressions._ifexp,
+    ast.Tuple: Expressions._sequence,
+    ast.List: Expressions._sequence,
+    ast.Set: Expressions._sequence,
+    ast.Dict: Expressions._dict,
+    ast.ListComp: Expressions._comprehension,
+    ast.SetComp: Expressions._comprehension,
+    ast.GeneratorExp: Expressions._comprehension,
+    ast.DictComp: Expressions._comprehension,
+    ast.JoinedStr: Expressions._formatted,
+    ast.Starred: Expressions._starred,
+    ast.NamedExpr: Expressions._named,
+    ast.Lambda: Expressions._lambda,
+    ast.Await: Expressions._await,
+    ast.Yield: Expressions._yield,
+    ast.YieldFrom: Expressions._yield,
+    ast.Slice: Expressions._slice,
+    ast.Call: None,  # set by calls.py
+}
