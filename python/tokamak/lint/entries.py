@@ -4,6 +4,7 @@ import ast
 
 from ..errors import Error
 from .program import Class, dotted_name
+from .tree import walk
 from .values import EXTERNAL, FUNCTION
 
 
@@ -38,8 +39,9 @@ def compile_sites(program):
         text = module.source.text
         if "compile" not in text:
             continue
-        for owner, body in _scopes(module):
-            _collect(program, module, owner, body, sites)
+        for owner, nodes in _scopes(module):
+            if owner is None or "compile" in module.source.segment(owner.node):
+                _collect(program, module, owner, nodes, sites)
         _decorators(program, module, sites)
     for site in sites:
         if site.function is None and site.target is not None:
@@ -48,30 +50,31 @@ def compile_sites(program):
 
 
 def _scopes(module):
-    yield None, module.main
+    """Each function with its nodes; (None, nodes) for the statements of the module itself."""
+    yield None, module.main_nodes
     for f in module.functions.values():
-        yield f, f.node.body
+        yield f, f.nodes
     for c in module.classes.values():
         for m in c.methods.values():
-            yield m, m.node.body
+            yield m, m.nodes
 
 
-def _collect(program, module, owner, body, sites):
-    for statement in body:
-        for node in ast.walk(statement):
-            if not isinstance(node, ast.Call):
-                continue
-            kind = _kind(program, module, node.func)
-            if kind is None:
-                continue
-            site = Site(kind, node, module, owner)
-            site.target = node.args[0] if node.args else _keyword(node, "model", "func")
-            if site.target is None and kind == "compile":
-                continue  # torch.compile(backend=...) as a decorator
-            if isinstance(statement, ast.Assign) and statement.value is node:
-                site.result = dotted_name(statement.targets[0])
-            _settings(program, module, owner, site)
-            sites.append(site)
+def _collect(program, module, owner, nodes, sites):
+    names = {}
+    for node in nodes:
+        if isinstance(node, ast.Assign):
+            names[id(node.value)] = dotted_name(node.targets[0])
+    for node in nodes:
+        kind = _kind(program, module, node.func) if isinstance(node, ast.Call) else None
+        if kind is None:
+            continue
+        site = Site(kind, node, module, owner)
+        site.target = node.args[0] if node.args else _keyword(node, "model", "func")
+        if site.target is None and kind == "compile":
+            continue  # torch.compile(backend=...) as a decorator
+        site.result = names.get(id(node))
+        _settings(program, module, owner, site)
+        sites.append(site)
 
 
 def _kind(program, module, func):
@@ -142,7 +145,7 @@ def backend_of(program, module, owner, node, depth=0):
     if isinstance(node, ast.Name) and depth < 3:
         for body in ([owner.node.body] if owner is not None else []) + [module.source.tree.body]:
             for statement in body:
-                for n in ast.walk(statement):
+                for n in walk(statement):
                     if isinstance(n, ast.Assign) and any(
                             isinstance(t, ast.Name) and t.id == node.id for t in n.targets):
                         return backend_of(program, module, owner, n.value, depth + 1)
@@ -155,7 +158,7 @@ def _config_mode(program, module, owner, call):
     name = dotted_name(config) if config is not None else None
     if name is None:
         return None
-    for node in ast.walk(owner.node if owner is not None else module.source.tree):
+    for node in walk(owner.node if owner is not None else module.source.tree):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and any(
                 dotted_name(t) == f"{name}.mode" for t in node.targets):
             return node.value.value
@@ -236,7 +239,7 @@ def _assigned(site, name):
     bodies = [site.owner.node.body] if site.owner is not None else []
     for body in [*bodies, site.module.source.tree.body]:
         for statement in body:
-            for node in ast.walk(statement):
+            for node in walk(statement):
                 if isinstance(node, ast.Assign) and node.value is not site.call and any(
                         isinstance(t, ast.Name) and t.id == name for t in node.targets):
                     return node.value
@@ -245,7 +248,7 @@ def _assigned(site, name):
 
 def _assigned_attribute(cls, name):
     for method in cls.methods.values():
-        for node in ast.walk(method.node):
+        for node in method.nodes:
             if isinstance(node, ast.Assign) and any(
                     isinstance(t, ast.Attribute) and t.attr == name for t in node.targets):
                 return node.value
@@ -264,18 +267,17 @@ def _argument(program, site, name, depth):
     for module in program.modules:
         if owner.name not in module.source.text:
             continue
-        for scope, body in _scopes(module):
-            for statement in body:
-                for node in ast.walk(statement):
-                    if isinstance(node, ast.Call) and (
-                            dotted_name(node.func) or "").rpartition(".")[2] == owner.name:
-                        given = node.args[position] if position < len(node.args) else _keyword(
-                            node, name)
-                        if given is not None:
-                            caller = Site(site.kind, site.call, module, scope)
-                            found = resolve(program, caller, given, depth + 1)
-                            if found is not None:
-                                return found
+        for scope, nodes in _scopes(module):
+            for node in nodes:
+                if isinstance(node, ast.Call) and (
+                        dotted_name(node.func) or "").rpartition(".")[2] == owner.name:
+                    given = node.args[position] if position < len(node.args) else _keyword(
+                        node, name)
+                    if given is not None:
+                        caller = Site(site.kind, site.call, module, scope)
+                        found = resolve(program, caller, given, depth + 1)
+                        if found is not None:
+                            return found
     return None
 
 
@@ -356,7 +358,7 @@ def _instantiated(program):
     for module in program.modules:
         for c in module.classes.values():
             for method in c.methods.values():
-                for node in ast.walk(method.node):
+                for node in method.nodes:
                     if isinstance(node, ast.Name) and node.id in module.classes \
                             and node.id != c.name:
                         used.add(module.classes[node.id])

@@ -35,6 +35,8 @@ from .values import (
     tensor,
 )
 
+_LIMIT = Value(HOST, root=("limit", ""))  # a configured maximum: a number, never None
+
 # Flags that say which phase runs; only one phase is compiled, and each has its own entry.
 _PHASE = re.compile(r"^_?(is_|in_|with_|has_|for_)?(prefill|prompt|prefilling|is_prompt)"
                     r"(_mode|_stage|_phase)?$")
@@ -126,6 +128,8 @@ class Expressions:
             return self._class_attribute(base.target, name)
         if base.frozen:
             return Value(UNKNOWN, frozen=True)
+        if name.startswith("max_"):
+            return _LIMIT
         return Value(UNKNOWN, root=base.root) if base.root is not None else UNKNOWN_VALUE
 
     # -- attributes of objects of the given files
@@ -149,11 +153,12 @@ class Expressions:
                 if value.kind == TENSOR:
                     return tensor(("attribute", name), value.bool_mask)
                 if value.kind == UNKNOWN:
-                    return Value(UNKNOWN, root=("attribute", name))
+                    return _LIMIT if name.startswith("max_") else Value(
+                        UNKNOWN, root=("attribute", name))
                 return value
         if base.frozen:
             return Value(HOST, frozen=True)
-        return Value(UNKNOWN, root=("attribute", name))
+        return _LIMIT if name.startswith("max_") else Value(UNKNOWN, root=("attribute", name))
 
     def facts(self, cls):
         """What the attributes of `cls` are, from its __init__ and its class body."""
@@ -237,6 +242,8 @@ class Expressions:
             basic = _is_basic(index)
             return tensor(base.root if basic else None, base.bool_mask,
                           base.grows and basic)
+        if isinstance(index.const, str) and is_phase_name(index.const):
+            return TRUE_VALUE if self.prefill else FALSE_VALUE
         if kind == HOST:
             value = Value(HOST, frozen=base.frozen, grows=base.grows)
             value.shape_of = base.shape_of
@@ -363,6 +370,8 @@ class Expressions:
         if is_none(right):
             if is_none(left):
                 return constant(is_op)
+            if left.root is not None and left.root[0] == "limit":
+                return constant(not is_op)
             if left.kind in (TENSOR, LIST, OBJECT, FUNCTION) or (
                     left.kind == HOST and left.const is not MISSING):
                 return constant(not is_op)

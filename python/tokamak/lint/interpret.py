@@ -9,7 +9,7 @@ import ast
 from . import checks
 from .calls import Calls
 from .expressions import Expressions, is_phase_name
-from .setup import is_counter_name
+from .setup import fills_once, is_counter_name
 from .usage import tensor_params
 from .values import (
     FALSE_VALUE,
@@ -48,6 +48,7 @@ class Frame:
         self.owner = owner  # Value of `self`
         self.env = {}
         self.results = []
+        self.fills_rest = False  # after `if self.x is not None: return self.x`
         self.unbounded = 0  # inside so many loops whose trip count depends on data
         self.written = set()  # names and storages of caches that a fused operator wrote
 
@@ -60,6 +61,7 @@ class Interpreter(Expressions, Calls):
         self.prefill = prefill  # the phase that is compiled: decode, unless the entry says prefill
         self.frame = None
         self.quiet = 0
+        self.filling = 0  # inside a branch that fills what is missing, once
         self.depth = 0
         self.nesting = 0
         self.entry = False
@@ -144,7 +146,8 @@ class Interpreter(Expressions, Calls):
     def invoke(self, function, owner, args):
         """Analyses one call; `args` by parameter name. Returns what it gives back."""
         key = (id(function), owner.key() if owner is not None else None,
-               tuple(sorted((n, v.key()) for n, v in args.items())), self.quiet > 0)
+               tuple(sorted((n, v.key()) for n, v in args.items())), self.quiet > 0,
+               self.filling > 0)
         if key in self._memo:
             return self._memo[key]
         contexts = self._contexts.setdefault(id(function), [])
@@ -274,7 +277,7 @@ class Interpreter(Expressions, Calls):
 
     def _is_global(self, name):
         return any(isinstance(s, ast.Global) and name in s.names
-                   for s in ast.walk(self.frame.function.node))
+                   for s in self.frame.function.nodes)
 
     def _unpack(self, target, value, node):
         n = len(target.elts)
@@ -308,7 +311,16 @@ class Interpreter(Expressions, Calls):
         if test.kind == HOST and isinstance(test.const, bool):
             return self.block(node.body if test.const else node.orelse)
         checks.tested(self, node, node.test, test)
-        return self._either(node.test, node.body, node.orelse)
+        fills = fills_once(node, self.frame)
+        if fills == "body":
+            self.filling += 1
+            try:
+                return self._either(node.test, node.body, node.orelse)
+            finally:
+                self.filling -= 1
+        left = self._either(node.test, node.body, node.orelse)
+        self.frame.fills_rest = self.frame.fills_rest or fills == "rest"
+        return left
 
     def _either(self, test, body, orelse):
         before = self.frame.env

@@ -2,13 +2,15 @@
 
 import ast
 
+from .tree import walk
 from .values import EXTERNAL, FUNCTION, UNKNOWN_VALUE, Value
 
 
 class Function:
     """A function or method with its place."""
 
-    __slots__ = ("cls", "decorators", "is_static", "module", "name", "node", "params", "usage")
+    __slots__ = ("cls", "decorators", "is_static", "module", "name", "node", "_nodes", "params",
+                 "usage")
 
     def __init__(self, node, module, cls=None):
         self.node = node
@@ -21,6 +23,14 @@ class Function:
         a = node.args
         self.params = getattr(a, "posonlyargs", []) + a.args
         self.usage = None  # filled by usage.tensor_params
+        self._nodes = None
+
+    @property
+    def nodes(self):
+        """All nodes of its tree."""
+        if self._nodes is None:
+            self._nodes = walk(self.node)
+        return self._nodes
 
     @property
     def qualified(self):
@@ -68,11 +78,19 @@ class Module:
         self.globals = {}  # name to the node last assigned at module level
         self.rebound = set()  # names that a function declares `global`
         self.main = []  # statements of the module that are not definitions
+        self._main_nodes = None
         self._collect(source.tree.body)
         if "global " in source.text:
-            for node in ast.walk(source.tree):
-                if isinstance(node, ast.Global):
-                    self.rebound.update(node.names)
+            for node in walk(source.tree):
+                if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                    self.rebound |= _rebound(node)
+
+    @property
+    def main_nodes(self):
+        """The nodes of `main`; definitions inside an `if` or `try` are among them."""
+        if self._main_nodes is None:
+            self._main_nodes = [n for s in self.main for n in walk(s)]
+        return self._main_nodes
 
     def _collect(self, body):
         for node in body:
@@ -101,6 +119,17 @@ class Module:
                 for t in targets:
                     if isinstance(t, ast.Name) and node.value is not None:
                         self.globals[t.id] = node.value
+
+
+def _rebound(function):
+    """The globals that a function binds anew, without those that it fills once (`if X is None`)."""
+    names = {n for s in function.body if isinstance(s, ast.Global) for n in s.names}
+    if names:
+        for node in walk(function):
+            if isinstance(node, ast.Compare) and isinstance(node.left, ast.Name) \
+                    and isinstance(node.ops[0], (ast.Is, ast.IsNot)):
+                names.discard(node.left.id)
+    return names
 
 
 class Program:

@@ -30,6 +30,10 @@ class Source:
             self._lines = self.text.splitlines()
         return self._lines
 
+    def segment(self, node):
+        """The lines of a statement, as one text."""
+        return "\n".join(self.lines[node.lineno - 1 : node.end_lineno])
+
     def ignored(self, rule, line):
         rules = self.ignores.get(line)
         return rules is not None and (not rules or rule in rules)

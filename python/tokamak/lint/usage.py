@@ -16,7 +16,7 @@ def tensor_params(function, program):
     found = set()
     if names:
         imports = function.module.imports
-        for node in ast.walk(function.node):
+        for node in function.nodes:
             if isinstance(node, ast.Attribute):
                 if isinstance(node.value, ast.Name) and node.value.id in names \
                         and node.attr in TENSOR_ONLY_ATTRIBUTES:

@@ -273,7 +273,7 @@ def _reads_environment(function):
     from ..program import dotted_name
 
     found = False
-    for node in ast.walk(function.node):
+    for node in function.nodes:
         if isinstance(node, ast.Attribute):
             if node.attr in ("__version__", "environ"):
                 found = True

@@ -3,6 +3,7 @@
 import ast
 
 from ..setup import is_setup, mutated_attributes
+from ..tree import walk
 from ..values import (
     FUNCTION,
     HOST,
@@ -31,6 +32,10 @@ def attribute_written(interp, node, target, base, value, augmented):
     if is_setup(function.name) or interp.quiet:
         interp.remember_attribute(base.target, target.attr, value)
         return
+    if interp.filling or interp.frame.fills_rest:
+        return
+    if (value.kind == HOST and value.const is None) or _is_settings(value):
+        return  # the same at every step
     known = _fact(interp, base, target.attr)
     if _is_tensor_state(value) or _is_tensor_state(known):
         if augmented and known is not None and known.kind == TENSOR:
@@ -40,6 +45,11 @@ def attribute_written(interp, node, target, base, value, augmented):
         interp.report("python-int-attribute", node)
     else:
         interp.report("module-state-mutation", node)
+
+
+def _is_settings(value):
+    """A dict of plain values."""
+    return value.kind == "dict" and not any(carries_tensor(v) for v in value.const.values())
 
 
 def _fact(interp, base, name):
@@ -75,7 +85,7 @@ def is_counter(interp, base, name):
 
 
 def _starts_as_number(init, name):
-    for node in ast.walk(init.node):
+    for node in init.nodes:
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             for t in targets:
@@ -95,13 +105,13 @@ def attribute_index(interp, node, index):
     inner = node.slice
     if isinstance(inner, (ast.Constant, ast.Name)):
         return
-    for part in ast.walk(inner):
+    for part in walk(inner):
         if isinstance(part, ast.Attribute):
             _counter(interp, part, node)
 
 
 def _counter_in(interp, operand, node):
-    for part in ast.walk(operand):
+    for part in walk(operand):
         if isinstance(part, ast.Attribute):
             _counter(interp, part, node)
 
@@ -142,7 +152,7 @@ def written_in_place(interp, node, value, target):
 
 
 def _names_cache(node):
-    for part in ast.walk(node):
+    for part in walk(node):
         if isinstance(part, ast.Name) and is_cache(part.id):
             return True
         if isinstance(part, ast.Attribute) and is_cache(part.attr):
