@@ -163,8 +163,9 @@ struct OpDef {
   // For operators whose results may alias input 0: computes each output's view, without touching
   // data; false when a copy is needed (then eval runs).
   bool (*view)(const EvalArgs& args, std::span<TensorView> outputs) = nullptr;
-  // Output i is input updates[i] changed in place (cache writes): the same storage. Outputs past
-  // its end are new.
+  // Output i is input updates[i] changed in place (cache writes): the same storage; -1, and past
+  // the end, it is new. What the library changes without returning it is an output here, after
+  // the library's own.
   std::span<const int> updates = {};
   // Of a call whose sizes are all numbers. Null: every input is read and every output written once,
   // one vector operation an output element.

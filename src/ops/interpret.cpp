@@ -39,8 +39,9 @@ std::vector<Tensor> run(const OpDef& op, std::span<const Tensor> inputs, const A
   }
   TK_CHECK(op.eval != nullptr, op.name, " has no reference");
   for (std::size_t i = 0; i < out.size(); ++i) {
-    const Tensor* update =
-        i < op.updates.size() ? &inputs[static_cast<std::size_t>(op.updates[i])] : nullptr;
+    const Tensor* update = i < op.updates.size() && op.updates[i] >= 0
+                               ? &inputs[static_cast<std::size_t>(op.updates[i])]
+                               : nullptr;
     if (update != nullptr && update->data != nullptr) {
       const Tensor& changed = *update;
       TK_CHECK(changed.shape == out[i].shape, op.name, " changes a tensor of ",
@@ -145,7 +146,8 @@ class Interpreter {
     }
     in.clear();
     if (in_place)
-      for (std::size_t i = 0; i < n.op->updates.size(); ++i) changeable_.insert(n.outputs[i].get());
+      for (std::size_t i = 0; i < n.op->updates.size(); ++i)
+        if (n.op->updates[i] >= 0) changeable_.insert(n.outputs[i].get());
     for (std::size_t i = 0; i < out.size(); ++i) hold(*n.outputs[i], out[i]);
     if (options_.on_node) {
       const std::vector<TensorView> views(out.begin(), out.end());

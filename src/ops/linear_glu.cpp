@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "graph/graph.h"
 #include "ops/infer.h"
+#include "ops/npu/npu_ops.h"
 #include "ops/npu/rows.h"
 #include "ops/ops.h"
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "ops/npu/npu_ops.h"
 
 namespace tk {
 namespace {
@@ -11,6 +12,7 @@ namespace {
 std::vector<const OpDef*> sorted_ops() {
   std::vector<const OpDef*> all = {
 #define TK_OP(symbol) &ops::symbol,
+#include "ops/npu/npu_ops.def"
 #include "ops/ops.def"
 #undef TK_OP
   };

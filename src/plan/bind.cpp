@@ -9,6 +9,7 @@ namespace {
 
 // While views are resolved no arena exists: every storage starts at this address, so that a view's
 // offset is its address minus this one. Nothing is read or written through it.
+// NOLINTNEXTLINE(performance-no-int-to-ptr): an address that nothing has, on purpose
 std::byte* const nowhere = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40);
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
@@ -127,7 +128,7 @@ class Binder {
     BoundStep launch{s, 0};
     const std::span<const int> updates = p.node->op->updates;
     for (std::size_t i = 0; i < p.outputs.size(); ++i)
-      if (i < updates.size() && p.inputs[at(updates[i])] >= 0)
+      if (i < updates.size() && updates[i] >= 0 && p.inputs[at(updates[i])] >= 0)
         launch.copies |= static_cast<std::uint32_t>(update_in_place(s, p, i)) << i;
       else
         store(p.outputs[i], s, plan_.last_use[at(p.outputs[i])]);

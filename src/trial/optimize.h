@@ -18,6 +18,7 @@
 namespace tk {
 
 struct OptimizeOptions {
+  Target target = Target::cpu;
   int threads = 0;  // 0: all cores
   std::int64_t block_size = 128;
   double budget_s = 120;  // for trials; what is left over when it is spent is "not tried"

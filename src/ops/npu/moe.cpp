@@ -7,8 +7,8 @@
 #include "graph/graph.h"
 #include "ops/compute.h"
 #include "ops/infer.h"
+#include "ops/npu/npu_ops.h"
 #include "ops/npu/rows.h"
-#include "ops/ops.h"
 
 namespace tk::ops {
 namespace {

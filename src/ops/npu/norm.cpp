@@ -3,8 +3,8 @@
 
 #include "base/error.h"
 #include "graph/graph.h"
+#include "ops/npu/npu_ops.h"
 #include "ops/npu/rows.h"
-#include "ops/ops.h"
 
 namespace tk::ops {
 namespace {
