@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "graph/op.h"
+#include "ops/cost.h"
 #include "ops/ops.h"
 
 namespace tk::ops {
@@ -427,6 +428,43 @@ void mla_eval(const EvalArgs& a) {
       });
 }
 
+double size(const Sym& s) { return static_cast<double>(s.value()); }
+
+double keys_seen(const Args& args, const Load& load) {
+  const double window = static_cast<double>(args.i64("window"));
+  return window > 0 ? std::min(window, load.kv_len) : load.kv_len;
+}
+
+Cost paged_attention_cost(const Args& args, const Load& load) {
+  const Type& q = args.in(0);
+  const Type& k = args.in(1);
+  const double rope = args.has(6) ? size(args.in(6).dim(2)) : 0;
+  return attention_cost({size(q.dim(0)), size(q.dim(1)), size(k.dim(2)), size(args.in(4).dim(0)),
+                         size(q.dim(2)) + rope, size(args.in(2).dim(3)),
+                         static_cast<double>(size_of(k.dtype)), keys_seen(args, load),
+                         args.value(1) == args.value(2)});
+}
+
+// The latent of every key is expanded to each head's key and value first.
+Cost mla_cost(const Args& args, const Load& load) {
+  const Type& q = args.in(0);
+  const double tokens = size(q.dim(0));
+  const double heads = size(q.dim(1));
+  const double rank = size(args.in(2).dim(3));
+  const double rope = size(args.in(1).dim(2));
+  const double width = size(args.in(4).dim(0)) / heads;  // of a head's key and value
+  const double nope = size(q.dim(2));
+  const double sequences = size(args.in(6).dim(0));
+  const double bytes = static_cast<double>(size_of(q.dtype));
+  const double keys = keys_seen(args, load);
+  Cost c = attention_cost(
+      {tokens, heads, heads, sequences, nope + rope, width - nope, bytes, keys, false});
+  c.cube += 2 * sequences * keys * rank * width * heads;
+  c.read = sequences * keys * (rank + rope) * bytes + bytes_of(args.in(4)) + bytes_of(q);
+  c.written += sequences * keys * heads * width * bytes;
+  return c;
+}
+
 }  // namespace
 
 const OpDef tk_attention{
@@ -463,6 +501,7 @@ const OpDef tk_paged_attention{
         "position kv_lens[b] - n + i. mask: causal, window (W keys), chunk, full.",
     .infer = paged_attention_infer,
     .eval = paged_attention_eval,
+    .cost = paged_attention_cost,
 };
 
 const OpDef tk_mla_paged_attention{
@@ -476,6 +515,7 @@ const OpDef tk_mla_paged_attention{
         "the rope part is shared by all heads.",
     .infer = mla_infer,
     .eval = mla_eval,
+    .cost = mla_cost,
 };
 
 }  // namespace tk::ops

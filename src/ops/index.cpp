@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "ops/cost.h"
 #include "ops/lines.h"
 #include "ops/ops.h"
 
@@ -290,23 +291,27 @@ const OpDef aten_embedding{.name = "aten.embedding",
                                "bool scale_grad_by_freq=false, bool sparse=false) -> Tensor",
                            .doc = "the rows of weight that indices name",
                            .infer = infer_embedding,
-                           .eval = eval_embedding};
+                           .eval = eval_embedding,
+                           .cost = picked_cost};
 const OpDef aten_index{.name = "aten.index",
                        .schema = "(Tensor self, Tensor?[] indices) -> Tensor",
                        .doc = "elements at indices that broadcast together, for some of the dims",
                        .infer = infer_index,
-                       .eval = eval_index};
+                       .eval = eval_index,
+                       .cost = picked_cost};
 const OpDef aten_index_select{.name = "aten.index_select",
                               .schema = "(Tensor self, int dim, Tensor index) -> Tensor",
                               .doc = "the parts of a dim that index names",
                               .infer = infer_index_select,
-                              .eval = eval_index_select};
+                              .eval = eval_index_select,
+                              .cost = picked_cost};
 const OpDef aten_gather{
     .name = "aten.gather",
     .schema = "(Tensor self, int dim, Tensor index, *, bool sparse_grad=false) -> Tensor",
     .doc = "out[i][j] = self[i][index[i][j]] along dim",
     .infer = infer_gather,
-    .eval = eval_gather};
+    .eval = eval_gather,
+    .cost = picked_cost};
 
 const OpDef aten_take_along_dim{
     .name = "aten.take_along_dim",

@@ -1,4 +1,5 @@
 // Matrix products.
+#include "ops/cost.h"
 #include "ops/gemm.h"
 #include "ops/ops.h"
 #include "ops/view.h"
@@ -235,22 +236,26 @@ const OpDef aten_linear{.name = "aten.linear",
                         .schema = "(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
                         .doc = "input [..., k] * weight [n, k] transposed, + bias [n]",
                         .infer = infer_linear,
-                        .eval = eval_linear};
+                        .eval = eval_linear,
+                        .cost = product_cost};
 const OpDef aten_matmul{.name = "aten.matmul",
                         .schema = "(Tensor self, Tensor other) -> Tensor",
                         .doc = "the matrix product of the last two dims, the others broadcast",
                         .infer = infer_matmul,
-                        .eval = eval_matmul};
+                        .eval = eval_matmul,
+                        .cost = product_cost};
 const OpDef aten_mm{.name = "aten.mm",
                     .schema = pair_schema,
                     .doc = "the product of two matrices",
                     .infer = infer_mm<2>,
-                    .eval = eval_matmul};
+                    .eval = eval_matmul,
+                    .cost = product_cost};
 const OpDef aten_bmm{.name = "aten.bmm",
                      .schema = pair_schema,
                      .doc = "the products of two batches of matrices",
                      .infer = infer_mm<3>,
-                     .eval = eval_matmul};
+                     .eval = eval_matmul,
+                     .cost = product_cost};
 const OpDef aten_addmm{
     .name = "aten.addmm",
     .schema =
@@ -258,7 +263,8 @@ const OpDef aten_addmm{
         " -> Tensor",
     .doc = "beta * self + alpha * mat1 * mat2",
     .infer = infer_addmm<2>,
-    .eval = eval_addmm};
+    .eval = eval_addmm,
+    .cost = addmm_cost};
 const OpDef aten_baddbmm{
     .name = "aten.baddbmm",
     .schema =
@@ -266,12 +272,14 @@ const OpDef aten_baddbmm{
         " -> Tensor",
     .doc = "beta * self + alpha * batch1 * batch2",
     .infer = infer_addmm<3>,
-    .eval = eval_addmm};
+    .eval = eval_addmm,
+    .cost = addmm_cost};
 const OpDef aten_mv{.name = "aten.mv",
                     .schema = "(Tensor self, Tensor vec) -> Tensor",
                     .doc = "a matrix times a vector",
                     .infer = infer_mv,
-                    .eval = eval_matmul};
+                    .eval = eval_matmul,
+                    .cost = product_cost};
 const OpDef aten_dot{.name = "aten.dot",
                      .schema = "(Tensor self, Tensor tensor) -> Tensor",
                      .doc = "the inner product of two vectors",
@@ -289,12 +297,14 @@ const OpDef aten_grouped_mm{
         "dtype? out_dtype=None) -> Tensor",
     .doc = "rows of self, cut at the running totals offs, each group by its matrix of mat2",
     .infer = infer_grouped_mm,
-    .eval = eval_grouped_mm};
+    .eval = eval_grouped_mm,
+    .cost = grouped_cost};
 const OpDef transformers_grouped_mm_fallback{
     .name = "transformers.grouped_mm_fallback",
     .schema = "(Tensor input, Tensor weight, Tensor offs) -> Tensor",
     .doc = "as aten._grouped_mm",
     .infer = infer_grouped,
-    .eval = eval_grouped_mm};
+    .eval = eval_grouped_mm,
+    .cost = grouped_cost};
 
 }  // namespace tk::ops

@@ -1,0 +1,30 @@
+// The time of a graph on a device from the operators' own cost: bytes, flop and launches.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+#include "npu/device.h"
+
+namespace tk {
+
+struct KernelEstimate {
+  const Node* node;
+  Cost cost;
+  double seconds;
+};
+
+struct Estimate {
+  double seconds = 0;
+  std::vector<KernelEstimate> kernels;  // in order; views and what weights alone decide is free
+};
+
+// Sizes of symbols ("T" tokens, "B" sequences ...) from `env`; Load says what sizes do not. A size
+// that env lacks is an error (TK0303).
+Estimate estimate(const Graph& graph, const Device& device, const SymEnv& env, const Load& load);
+
+// The cost of one call with concrete sizes: the operator's own rule or the default.
+Cost cost_of(const Node& node, const SymEnv& env, const Load& load);
+
+}  // namespace tk
