@@ -133,7 +133,7 @@ TEST(Rewrite, LimitsAreNotesOnTheCpuAndForbidOnAnNpu) {
     return std::vector<Value*>{b.op("npu.npu_interleave_rope", {b[x], b[cos], b[sin]})};
   });
   const Graph graph = parse_graph(R"(
-graph @f(%x: f32[3, 2, 8], %c: f32[3, 1, 8], %s: f32[3, 1, 8]) {
+graph @f(%x: bf16[3, 2, 4, 8], %c: bf16[3, 1, 4, 8], %s: bf16[3, 1, 4, 8]) {
   %0 = aten.addcmul(%x, %c, %s)
   return %0
 })");

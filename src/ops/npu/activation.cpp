@@ -1,6 +1,7 @@
 // Gated and plain activations of torch_npu 2.14. Arithmetic in f32, rounded once.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "base/error.h"
 #include "graph/graph.h"
@@ -82,6 +83,30 @@ void gelu_eval(const EvalArgs& a) {
   }
 }
 
+std::vector<Type> clipped_swiglu_infer(const Args& args) {
+  if (args.has(1)) {
+    need_rank(args, 1, 1, 1);
+    need_integral(args, 1);
+  }
+  return halved_infer(args);
+}
+
+// Rows, in the order of the axes before dim, past the groups' sum: the library leaves them as they
+// are; 0 here.
+void clear_past_groups(const EvalArgs& a, int dim) {
+  const Tensor counts = to_dtype(a.in(1), DType::i64);
+  std::int64_t used = 0;
+  for (std::int64_t i = 0; i < counts.numel(); ++i) used += counts.as<std::int64_t>()[i];
+  std::int64_t rows = 1;
+  for (int i = 0; i < dim; ++i) rows *= a.out().shape[i];
+  if (used < 0 || used > rows)
+    throw UserError("TK0506",
+                    cat("npu_clipped_swiglu: group_index has ", used, " rows in all, x ", rows));
+  const std::int64_t width = rows == 0 ? 0 : a.out().bytes() / rows;
+  std::memset(a.out().as<char>() + used * width, 0,
+              static_cast<std::size_t>((rows - used) * width));
+}
+
 void clipped_swiglu_eval(const EvalArgs& a) {
   const auto alpha = static_cast<float>(a.f64("alpha"));
   const auto limit = static_cast<float>(a.f64("limit"));
@@ -93,7 +118,68 @@ void clipped_swiglu_eval(const EvalArgs& a) {
           u = std::max(std::min(u, limit), -limit);
           return g * sigmoid(alpha * g) * (u + bias);
         });
+  if (a.has(1)) clear_past_groups(a, axis(a.i64("dim"), a.in(0).rank()));
 }
+
+constexpr std::string_view swiglu_notes[] = {
+    "the first half is the gate: a fused weight is gate then up",
+};
+constexpr Limit swiglu_limits[] = {
+    {"swiglu.even", "input.shape[dim] % 2 == 0"},
+    {"swiglu.dtype", "input.dtype in (fp16, bf16, fp32)"},
+    {"swiglu.rank", "1 <= input.ndim <= 8"},
+};
+constexpr NpuFacts swiglu_facts{
+    .group = "ffn",
+    .signature = "npu_swiglu(Tensor input, int dim=-1) -> Tensor",
+    .source = "wheel docs",
+    .a2 = "yes",
+    .a3 = "not named",
+    .graph_mode = "not stated; shape function; GE converter",
+    .notes = swiglu_notes,
+    .limits = swiglu_limits,
+};
+
+constexpr NpuFacts geglu_facts{
+    .group = "ffn",
+    .signature =
+        "npu_geglu(Tensor input, int dim=-1, int approximate=1, bool activate_left=False) -> "
+        "(Tensor, Tensor)",
+    .source = "wheel docs",
+    .a2 = "yes",
+    .a3 = "not named",
+    .graph_mode = "not stated; shape function; GE converter",
+};
+
+constexpr NpuFacts gelu_facts{
+    .group = "ffn",
+    .signature = "npu_gelu(Tensor input, *, str approximate='none') -> Tensor",
+    .source = "library schema",
+    .a2 = "unknown",
+    .a3 = "unknown",
+    .graph_mode = "no document; shape function; GE converter",
+};
+
+constexpr std::string_view clipped_swiglu_notes[] = {
+    "with group_index the first sum(group_index) rows are computed, the others are not defined",
+};
+constexpr Limit clipped_swiglu_limits[] = {
+    {"clipped_swiglu.dtype", "x.dtype in (fp16, bf16, fp32)"},
+    {"clipped_swiglu.even", "x.ndim > 1 and x.shape[dim] % 2 == 0"},
+    {"clipped_swiglu.group", "group_index is None or group_index.dtype == int64"},
+};
+constexpr NpuFacts clipped_swiglu_facts{
+    .group = "ffn",
+    .signature =
+        "npu_clipped_swiglu(Tensor x, *, Tensor? group_index=None, int dim=-1, float alpha=1.702, "
+        "float limit=7.0, float bias=1.0, bool interleaved=True) -> Tensor",
+    .source = "wheel docs",
+    .a2 = "yes",
+    .a3 = "yes",
+    .graph_mode = "not stated; shape function; GE converter",
+    .notes = clipped_swiglu_notes,
+    .limits = clipped_swiglu_limits,
+};
 
 }  // namespace
 
@@ -103,6 +189,7 @@ const OpDef npu_swiglu{
     .doc = "silu(a) * b, a and b being the halves of axis dim: the gate is the first half.",
     .infer = halved_infer,
     .eval = swiglu_eval,
+    .npu = &swiglu_facts,
 };
 
 const OpDef npu_geglu{
@@ -115,6 +202,7 @@ const OpDef npu_geglu{
         "approximate 0 is erf, 1 tanh. The second result is the gelu alone.",
     .infer = geglu_infer,
     .eval = geglu_eval,
+    .npu = &geglu_facts,
 };
 
 const OpDef npu_gelu{
@@ -123,19 +211,22 @@ const OpDef npu_gelu{
     .doc = "gelu of each element: with erf, or its tanh approximation.",
     .infer = gelu_infer,
     .eval = gelu_eval,
+    .npu = &gelu_facts,
 };
 
 const OpDef npu_clipped_swiglu{
     .name = "npu.npu_clipped_swiglu",
     .schema =
-        "(Tensor x, int dim=-1, float alpha=1.702, float limit=7.0, float bias=1.0, "
+        "(Tensor x, Tensor? group_index=None, int dim=-1, float alpha=1.702, float limit=7.0, "
+        "float bias=1.0, "
         "bool interleaved=True) -> Tensor",
     .doc =
         "g * sigmoid(alpha * g) * (u + bias), g = min(gate, limit), u = clamp(up, -limit, "
-        "limit); gate and up are the even and odd elements of axis dim, or its halves. "
-        "torch_npu's group_index is not used.",
-    .infer = halved_infer,
+        "limit); gate and up are the even and odd elements of axis dim, or its halves. With "
+        "group_index (counts) only the first sum(group_index) rows are defined.",
+    .infer = clipped_swiglu_infer,
     .eval = clipped_swiglu_eval,
+    .npu = &clipped_swiglu_facts,
 };
 
 }  // namespace tk::ops

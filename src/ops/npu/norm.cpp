@@ -126,6 +126,70 @@ void layer_norm_eval_eval(const EvalArgs& a) {
   }
 }
 
+constexpr std::string_view rms_norm_notes[] = {
+    "two results: models take the first",
+    "the document gives gamma 2 to 8 axes; models pass one, which is taken",
+};
+constexpr Limit rms_norm_limits[] = {
+    {"rms_norm.dtype", "input.dtype in (fp16, bf16, fp32) and gamma.dtype == input.dtype"},
+    {"rms_norm.rank", "1 <= input.ndim <= 8"},
+};
+constexpr NpuFacts rms_norm_facts{
+    .group = "norm",
+    .signature =
+        "npu_rms_norm(Tensor input, Tensor gamma, float epsilon=1e-06) -> (Tensor, Tensor)",
+    .source = "wheel docs",
+    .a2 = "yes",
+    .a3 = "yes",
+    .graph_mode = "not stated; shape function; GE converter",
+    .notes = rms_norm_notes,
+    .limits = rms_norm_limits,
+};
+
+constexpr Limit add_rms_norm_limits[] = {
+    {"add_rms_norm.dtype", "x1.dtype == gamma.dtype"},
+    {"add_rms_norm.gamma", "gamma.shape == x1.shape[-gamma.ndim:]"},
+    {"add_rms_norm.float", "x1.dtype in (fp16, bf16, fp32) and x2.dtype == x1.dtype"},
+    {"add_rms_norm.rank", "1 <= x1.ndim <= 8"},
+};
+constexpr NpuFacts add_rms_norm_facts{
+    .group = "norm",
+    .signature =
+        "npu_add_rms_norm(Tensor x1, Tensor x2, Tensor gamma, float epsilon=1e-06) -> (Tensor, "
+        "Tensor, Tensor)",
+    .source = "op-plugin docs",
+    .a2 = "yes",
+    .a3 = "yes",
+    .graph_mode = "not stated; shape function; GE converter",
+    .limits = add_rms_norm_limits,
+};
+
+constexpr Limit gemma_rms_norm_limits[] = {
+    {"gemma_rms_norm.dtype", "input.dtype in (fp16, bf16, fp32) and gamma.dtype == input.dtype"},
+    {"gemma_rms_norm.empty", "input.numel > 0 and gamma.numel > 0"},
+};
+constexpr NpuFacts gemma_rms_norm_facts{
+    .group = "norm",
+    .signature =
+        "npu_gemma_rms_norm(Tensor input, Tensor gamma, float epsilon=1e-06) -> (Tensor, Tensor)",
+    .source = "wheel docs",
+    .a2 = "yes",
+    .a3 = "yes",
+    .graph_mode = "not stated; shape function; no GE converter",
+    .limits = gemma_rms_norm_limits,
+};
+
+constexpr NpuFacts layer_norm_eval_facts{
+    .group = "norm",
+    .signature =
+        "npu_layer_norm_eval(Tensor input, int[] normalized_shape, Tensor? weight=None, Tensor? "
+        "bias=None, float eps=1e-05) -> Tensor",
+    .source = "wheel docs",
+    .a2 = "not named",
+    .a3 = "not named",
+    .graph_mode = "not stated; shape function; no GE converter",
+};
+
 }  // namespace
 
 const OpDef npu_rms_norm{
@@ -134,6 +198,7 @@ const OpDef npu_rms_norm{
     .doc = "y = input * rstd * gamma, rstd = 1 / sqrt(mean(input^2) + epsilon) over gamma's axes.",
     .infer = rms_norm_infer,
     .eval = rms_norm_eval,
+    .npu = &rms_norm_facts,
 };
 
 const OpDef npu_gemma_rms_norm{
@@ -142,6 +207,7 @@ const OpDef npu_gemma_rms_norm{
     .doc = "As npu_rms_norm with 1 + gamma in gamma's place.",
     .infer = rms_norm_infer,
     .eval = gemma_rms_norm_eval,
+    .npu = &gemma_rms_norm_facts,
 };
 
 const OpDef npu_add_rms_norm{
@@ -152,6 +218,7 @@ const OpDef npu_add_rms_norm{
     .doc = "x = x1 + x2, rounded to its dtype; y and rstd as npu_rms_norm of x.",
     .infer = add_rms_norm_infer,
     .eval = add_rms_norm_eval,
+    .npu = &add_rms_norm_facts,
 };
 
 const OpDef npu_layer_norm_eval{
@@ -164,6 +231,7 @@ const OpDef npu_layer_norm_eval{
         "normalized_shape; torch_npu's order is (input, normalized_shape, weight, bias, eps).",
     .infer = layer_norm_eval_infer,
     .eval = layer_norm_eval_eval,
+    .npu = &layer_norm_eval_facts,
 };
 
 }  // namespace tk::ops
