@@ -20,6 +20,8 @@ from .values import (
     FROZEN_VALUE,
     FUNCTION,
     HOST,
+    HOST_DATA,
+    HOST_TENSOR,
     HOST_VALUE,
     LIST,
     MASK_VALUE,
@@ -308,6 +310,8 @@ class Calls:
             value = Value(HOST, grows=base.grows)
             value.shape_of = name in ("size", "numel")
             return value
+        if base.dotted == HOST_DATA and name not in ("max", "min", "topk", "sort"):
+            return HOST_TENSOR
         if name in BOOL_RESULTS:
             return MASK_VALUE
         if name in ("to", "type_as", "view") and any(_is_bool_dtype(a) for a in call.args):
@@ -377,8 +381,6 @@ class Calls:
             return self._torch_module(call)
         if dotted.startswith(_TORCH):
             return self._torch_function(call)
-        if dotted.startswith(("numpy.", "np.")):
-            return NUMPY_VALUE if any(a.kind == NUMPY for a in call.args) else HOST_VALUE
         if dotted.startswith(("math.", "os.", "sys.", "operator.", "time.", "random.")):
             return HOST_VALUE
         if dotted == "copy.deepcopy" and call.args:

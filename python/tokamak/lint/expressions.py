@@ -13,6 +13,8 @@ from .values import (
     FROZEN_VALUE,
     FUNCTION,
     HOST,
+    HOST_DATA,
+    HOST_TENSOR,
     HOST_VALUE,
     LIST,
     MASK_VALUE,
@@ -68,9 +70,7 @@ class Expressions:
         value = self.frame.env.get(node.id)
         if value is None:
             return self.global_value(node.id)
-        if self.frame.written:
-            checks.cache_read(self, node, value)
-        return value
+        return checks.cache_read(self, node, value) if self.frame.written else value
 
     def global_value(self, name):
         module = self.frame.module
@@ -111,9 +111,7 @@ class Expressions:
                 else TENSOR_VALUE
         if kind == OBJECT:
             value = self.attribute(base, name, node)
-            if self.frame.written:
-                checks.cache_read(self, node, value)
-            return value
+            return checks.cache_read(self, node, value) if self.frame.written else value
         if kind == EXTERNAL:
             dotted = f"{base.dotted}.{name}"
             checks.external_read(self, node, dotted)
@@ -191,6 +189,8 @@ class Expressions:
         """`self.name = value` in __init__ (or a helper of it) says what the attribute is."""
         if cls.facts is None:
             return
+        if value.frozen:  # read once, and fixed from then on
+            value = Value(value.kind, const=value.const)
         known = cls.facts.get(name)
         if value.kind == HOST and value.const is not MISSING and known is not None:
             cls.facts[name] = join(known, value)
@@ -266,6 +266,8 @@ class Expressions:
     def binary(self, node, left, right):
         kinds = (left.kind, right.kind)
         if TENSOR in kinds:
+            if all(v.kind != TENSOR or v.dotted == HOST_DATA for v in (left, right)):
+                return HOST_TENSOR
             logical = isinstance(node.op, (ast.BitAnd, ast.BitOr, ast.BitXor))
             mask = logical and all(v.bool_mask or v.kind != TENSOR for v in (left, right))
             return MASK_VALUE if mask else TENSOR_VALUE

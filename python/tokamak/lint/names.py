@@ -13,7 +13,8 @@ HOST_METHODS = {
 
 # Read on a parameter, these show that it is a tensor.
 TENSOR_ONLY_ATTRIBUTES = {
-    "T", "add_", "amax", "argmax", "bfloat16", "bool", "chunk", "clamp", "clone", "contiguous",
+    "T", "abs", "add_", "all", "amax", "any", "argsort", "exp", "float", "max", "mean", "min",
+    "pow", "prod", "relu", "rsqrt", "sigmoid", "sqrt", "std", "sum", "tanh", "to", "type_as", "argmax", "bfloat16", "bool", "chunk", "clamp", "clone", "contiguous",
     "copy_", "cpu", "cumsum", "detach", "device", "dim", "div_", "dtype", "expand", "fill_",
     "flatten", "gather", "half", "index_add_", "index_copy_", "index_select", "is_contiguous",
     "item", "long", "masked_fill", "masked_fill_", "masked_select", "matmul", "mT", "mul_", "ndim",

@@ -52,12 +52,12 @@ def is_counter_name(name):
 def fills_once(node, frame):
     """Whether an `if` fills attributes that are missing or too small: "body" when its body does,
     "rest" when it returns early because they are there. None when it is another kind of test."""
+    if _is_not_none(node.test):
+        return "rest" if isinstance(node.body[-1], ast.Return) else None
     attributes = _asked_attributes(node.test)
     if not attributes:
         return None
     cls = frame.function.cls
-    if node.body and isinstance(node.body[-1], ast.Return) and _is_not_none(node.test):
-        return "rest"
     assigned = _assigned(node.body, cls)
     return "body" if attributes & assigned else None
 
@@ -68,7 +68,7 @@ def _asked_attributes(test):
     found = set()
     for part in walk(test):
         if isinstance(part, ast.Compare) and isinstance(
-                part.ops[0], (ast.Is, ast.IsNot, ast.Gt, ast.Lt, ast.GtE, ast.LtE)):
+                part.ops[0], (ast.Is, ast.Gt, ast.Lt, ast.GtE, ast.LtE)):
             for operand in (part.left, part.comparators[0]):
                 if _is_own(operand) and _stands_alone(part, operand):
                     found.add(operand.attr)
@@ -83,7 +83,7 @@ def _stands_alone(compare, operand):
     """A high-water mark has a plain name or a size on the other side, not a constant: a counter
     that wraps (`self.step > 8`) is none."""
     other = compare.comparators[0] if operand is compare.left else compare.left
-    if isinstance(compare.ops[0], (ast.Is, ast.IsNot)):
+    if isinstance(compare.ops[0], ast.Is):
         return isinstance(other, ast.Constant) and other.value is None
     return not isinstance(other, ast.Constant) and not _is_own(other)
 
@@ -94,7 +94,8 @@ def _is_own(node):
 
 
 def _is_not_none(test):
-    return isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.IsNot)
+    return isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.IsNot) \
+        and _is_own(test.left)
 
 
 def _assigned(body, cls):

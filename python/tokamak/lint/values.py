@@ -82,6 +82,8 @@ class Value:
 
 TENSOR_VALUE = Value(TENSOR)
 MASK_VALUE = Value(TENSOR, bool_mask=True)
+HOST_DATA = "host data"  # `dotted` of a TENSOR that lies in host memory
+HOST_TENSOR = Value(TENSOR, dotted=HOST_DATA)
 SYNCED_VALUE = Value(SYNCED)
 HOST_VALUE = Value(HOST)
 FROZEN_VALUE = Value(HOST, frozen=True)

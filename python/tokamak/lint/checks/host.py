@@ -3,24 +3,26 @@
 import ast
 
 from ..names import CONSTRUCTORS, ENVIRONMENT_CALLS
+from ..program import dotted_name
 from ..values import (
-    EXTERNAL,
     HOST,
+    HOST_DATA,
+    HOST_TENSOR,
     HOST_VALUE,
-    LIST,
     MISSING,
     NUMPY,
     NUMPY_VALUE,
-    OBJECT,
     SYNCED,
     SYNCED_VALUE,
     TENSOR,
     TENSOR_VALUE,
     UNKNOWN,
+    Value,
     carries_tensor,
     list_of,
     tensor,
 )
+from . import shapes
 
 _MAY_BE_TENSOR = (TENSOR, UNKNOWN)
 
@@ -54,14 +56,29 @@ def _to(interp, call):
     if device is not None and is_cpu(device):
         interp.report("host-sync-cpu", call.node)
         return tensor(None, base.bool_mask)
-    if base.dotted == "host data" and device is not None and not _is_dtype(device):
+    if base.dotted == HOST_DATA and names_device(call):
         interp.report("host-to-device-copy", call.node)
         return TENSOR_VALUE
     return None
 
 
+def names_device(call):
+    """Whether .to(...) moves: a device by keyword, by its name, or the tensor to be like."""
+    if "device" in call.kwargs:
+        return True
+    if not call.node.args:
+        return False
+    node, value = call.node.args[0], call.args[0] if call.args else None
+    if value is not None and value.kind == TENSOR:
+        return True
+    if value is not None and isinstance(value.const, str):
+        return True
+    name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+    return "device" in name
+
+
 def _to_device(interp, call):
-    if call.base.dotted == "host data":
+    if call.base.dotted == HOST_DATA:
         interp.report("host-to-device-copy", call.node)
         return TENSOR_VALUE
     return None
@@ -69,10 +86,6 @@ def _to_device(interp, call):
 
 def is_cpu(value):
     return (value.kind == HOST and value.const == "cpu") or value.dotted == "cpu"
-
-
-def _is_dtype(value):
-    return value.kind == EXTERNAL and value.dotted.startswith("torch.")
 
 
 def _numpy(interp, call):
@@ -102,13 +115,15 @@ def _construct(interp, call):
     if device is not None and not is_cpu(device) and not _is_none(device):
         interp.report("host-to-device-copy", call.node)
         return TENSOR_VALUE
-    return _host_tensor()
+    return HOST_TENSOR
 
 
-def _host_tensor():
-    from ..values import Value
-
-    return Value(TENSOR, dotted="host data")
+def _factory(interp, call):
+    """torch.arange(n) without a device is made on the host."""
+    if call.dotted.startswith("torch.") and "device" not in call.kwargs:
+        shapes_value = shapes.FUNCTIONS[call.name](interp, call)
+        return shapes_value if shapes_value is not None else HOST_TENSOR
+    return None
 
 
 def _is_none(value):
@@ -117,20 +132,19 @@ def _is_none(value):
 
 def _from_numpy(interp, call):
     interp.report("numpy", call.node)
-    return _host_tensor()
+    return HOST_TENSOR
 
 
 def _device(interp, call):
     if call.dotted == "torch.device" and call.args and call.args[0].const == "cpu":
-        from ..values import Value
-
         return Value(HOST, dotted="cpu")
     return None
 
 
 FUNCTIONS = {name: _construct for name in CONSTRUCTORS}
-FUNCTIONS.update(from_numpy=_from_numpy, from_dlpack=None, device=_device)
-del FUNCTIONS["from_dlpack"]
+FUNCTIONS.update({name: _factory for name in ("arange", "zeros", "ones", "full", "empty", "eye",
+                                               "linspace")})
+FUNCTIONS.update(from_numpy=_from_numpy, device=_device)
 
 
 def package_call(interp, call):
@@ -158,12 +172,9 @@ def package_call(interp, call):
 def _numpy_function(interp, call):
     data = [*call.args, *call.kwargs.values()]
     if any(carries_tensor(v) or v.kind in (NUMPY, SYNCED) for v in data):
-        if not all(v.kind in (HOST, NUMPY, EXTERNAL) for v in data):
-            interp.report("numpy", call.node)
+        interp.report("numpy", call.node)
         return NUMPY_VALUE
-    if call.name in ("array", "asarray", "zeros", "ones", "arange", "full", "empty"):
-        return NUMPY_VALUE
-    return HOST_VALUE
+    return HOST_VALUE  # numpy on plain numbers is a constant of the graph
 
 
 _LOG_METHODS = {"debug", "info", "warning", "warn", "error", "critical", "exception", "log",
@@ -210,8 +221,6 @@ def _print(interp, call):
 
 
 def _str(interp, call):
-    from ..values import Value
-
     if call.args and call.args[0].kind == TENSOR:
         return Value(HOST, const=MISSING, root=("text", "tensor"))
     return None
@@ -270,8 +279,6 @@ _KNOWN = {}
 def _reads_environment(function):
     if function.cls is not None or len(function.node.body) > 12:
         return False
-    from ..program import dotted_name
-
     found = False
     for node in function.nodes:
         if isinstance(node, ast.Attribute):

@@ -91,8 +91,7 @@ def converter(interp, call):
 
 
 def method_converter(interp, call):
-    if GE in interp.backends and call.base.kind == TENSOR \
-            and converters.is_missing_method(call.name):
+    if GE in interp.backends and call.base.kind == TENSOR:
         interp.report("unsupported-converter", call.node, call.name)
     return None
 
@@ -195,6 +194,8 @@ def cache_read(interp, node, value):
     written = interp.frame.written
     if value.root in written or (isinstance(node, ast.Name) and node.id in written):
         interp.report("cache-read-after-inplace", node)
+        return TENSOR_VALUE  # what is made of it is not reported again
+    return value
 
 
 def unused(interp, node, value):
