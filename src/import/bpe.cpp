@@ -176,12 +176,15 @@ std::vector<std::uint32_t> Bpe::characters(std::string_view word) const {
       out.push_back(*id);
       continue;
     }
-    auto id_of_byte = [&](char c) { return bytes_[static_cast<unsigned char>(c)]; };
-    if (byte_fallback_ && std::all_of(character.begin(), character.end(),
-                                      [&](char c) { return id_of_byte(c).has_value(); })) {
-      // The reference does not flush here: an unknown before bytes comes after them.
-      for (char c : character) out.push_back(*id_of_byte(c));
-      continue;
+    if (byte_fallback_) {
+      std::vector<std::uint32_t> ids;
+      for (char c : character)
+        if (const auto id = bytes_[static_cast<unsigned char>(c)]) ids.push_back(*id);
+      if (ids.size() == character.size()) {
+        // The reference does not flush here: an unknown before bytes comes after them.
+        out.insert(out.end(), ids.begin(), ids.end());
+        continue;
+      }
     }
     if (!unknown_) continue;
     if (!fuse_unknown_) flush();

@@ -16,7 +16,7 @@ std::string joined(const Texts& texts) {
 
 // All bytes together are UTF-8, or what of them is not becomes U+FFFD. A token with a character
 // that stands for no byte (an added token) is taken as it is.
-Texts byte_level(Texts tokens, std::size_t) {
+Texts byte_level(const Texts& tokens, std::size_t) {
   std::string bytes, of_token;
   for (const std::string& token : tokens)
     bytes += unicode::characters_to_bytes(token, &of_token) ? of_token : token;
@@ -140,7 +140,7 @@ Decoder read_decoder(const json::Value& value) {
   if (type == "Strip") return strip(value);
   if (type == "Replace") return replace(value);
   if (type == "BPEDecoder") return bpe(value);
-  if (type == "Fuse") return [](Texts tokens, std::size_t) { return Texts{joined(tokens)}; };
+  if (type == "Fuse") return [](const Texts& tokens, std::size_t) { return Texts{joined(tokens)}; };
   throw not_read(value, cat("the decoder '", type, "'"));
 }
 

@@ -51,7 +51,7 @@ bool walk(simdjson::ondemand::value value, int depth, simdjson::error_code& erro
     error = code;
     return code != simdjson::SUCCESS;
   };
-  simdjson::ondemand::json_type type{};
+  auto type = simdjson::ondemand::json_type::null;
   if (failed(value.type().get(type))) return true;
   switch (type) {
     case simdjson::ondemand::json_type::object: {

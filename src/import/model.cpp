@@ -182,7 +182,7 @@ void check_finite(const Weights& weights) {
     Tensor packed;
     if (!view.contiguous()) {
       packed = contiguous(view);
-      view = packed;
+      view = static_cast<const TensorView&>(packed);
     }
     const std::int64_t at = first_not_finite(view);
     if (at < 0) continue;

@@ -5,7 +5,7 @@ namespace tk {
 namespace {
 
 Normalizer to_form(unicode::Form form) {
-  return [form](std::string text, std::size_t limit) {
+  return [form](const std::string& text, std::size_t limit) {
     std::string out = unicode::normalize(text, form);
     check_growth(out.size(), limit);
     return out;
@@ -31,7 +31,7 @@ Normalizer prepend(const json::Value& value) {
 }
 
 Normalizer strip(bool left, bool right) {
-  return [=](std::string text, std::size_t) {
+  return [=](const std::string& text, std::size_t) {
     std::size_t begin = 0, end = text.size();
     while (left && begin < end) {
       std::size_t after = begin;
@@ -47,7 +47,7 @@ Normalizer strip(bool left, bool right) {
   };
 }
 
-std::string without_marks(std::string text, std::size_t) {
+std::string without_marks(const std::string& text, std::size_t) {
   std::string out;
   for (std::size_t at = 0; at < text.size();) {
     const char32_t c = unicode::next(text, at);
@@ -99,15 +99,16 @@ Normalizer read_normalizer(const json::Value& value) {
   if (type == "Prepend") return prepend(value);
   if (type == "StripAccents") return without_marks;
   if (type == "Lowercase")
-    return [](std::string text, std::size_t) { return unicode::lowercase(text); };
+    return [](const std::string& text, std::size_t) { return unicode::lowercase(text); };
   if (type == "ByteLevel")
-    return [](std::string text, std::size_t) { return unicode::bytes_to_characters(text); };
+    return [](const std::string& text, std::size_t) { return unicode::bytes_to_characters(text); };
   if (type == "Strip")
     return strip(json::boolean_or(value, "strip_left", true),
                  json::boolean_or(value, "strip_right", true));
   if (type == "Replace")
     return [pattern = read_pattern(value["pattern"]),
-            content = std::string(value["content"].string())](std::string text, std::size_t limit) {
+            content = std::string(value["content"].string())](const std::string& text,
+                                                              std::size_t limit) {
       return replace_all(pattern, text, content, limit);
     };
   throw not_read(value, cat("the normalizer '", type, "'"));

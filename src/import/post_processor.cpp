@@ -30,7 +30,7 @@ PostProcessor from_template(const json::Value& value) {
   }
   if (n_sequences != 1 || n_ids > most_ids)
     throw not_read(value, "a template without its text, with it twice, or of very many tokens");
-  return [parts = std::move(parts)](Ids ids) {
+  return [parts = std::move(parts)](const Ids& ids) {
     Ids out;
     for (const Part& part : parts) {
       const Ids& from = part.is_sequence ? ids : part.ids;

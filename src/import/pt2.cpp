@@ -57,17 +57,14 @@ const json::Value& meta_of(const Scope& scope, std::string_view name) {
 class Importer {
  public:
   Importer(const json::Value& root, const ImportOptions& options)
-      : root_(root), options_(options), main_(root["graph_module"]["graph"]), places_(out_.graph) {
-    const json::Value signature = root["graph_module"]["signature"];
-    inputs_ = read_inputs(signature);
-    outputs_ = read_outputs(signature);
-    std::vector<TensorMeta> passed;
-    for (const Pt2Input& input : inputs_)
-      if (!input.is_weight()) passed.push_back({input.value, meta_of(main_, input.value)});
-    symbols_.emplace(root, passed);
-    find_wrapper();
-    locations_.emplace(out_.graph, out_.wrapper);
-  }
+      : root_(root),
+        options_(options),
+        main_(root["graph_module"]["graph"]),
+        places_(out_.graph),
+        inputs_(read_inputs(root["graph_module"]["signature"])),
+        outputs_(read_outputs(root["graph_module"]["signature"])),
+        symbols_(root, passed()),
+        locations_(out_.graph, find_wrapper()) {}
 
   Pt2Graph run() && {
     refuse_unknown();
@@ -87,7 +84,14 @@ class Importer {
     return it->second;
   }
 
-  void find_wrapper() {
+  std::vector<TensorMeta> passed() const {
+    std::vector<TensorMeta> metas;
+    for (const Pt2Input& input : inputs_)
+      if (!input.is_weight()) metas.push_back({input.value, meta_of(main_, input.value)});
+    return metas;
+  }
+
+  const std::string& find_wrapper() {
     WrapperFinder finder;
     for (const Pt2Input& input : inputs_)
       if (input.is_weight() && input.kind != "tensor_constant") finder.add_weight(input.name);
@@ -95,12 +99,12 @@ class Importer {
       if (auto metadata = node.find("metadata"))
         if (auto stack = metadata->find("nn_module_stack"); stack && stack->is_string())
           finder.add_module(innermost_module(stack->string()).path);
-    out_.wrapper = finder.prefix();
+    return out_.wrapper = finder.prefix();
   }
 
   const Loc* loc_of(const json::Value& node) {
     const auto metadata = node.find("metadata");
-    return metadata ? locations_->of(*metadata) : nullptr;
+    return metadata ? locations_.of(*metadata) : nullptr;
   }
 
   // All operators that cannot be imported at once, each with its first place.
@@ -162,7 +166,7 @@ class Importer {
 
   void add_inputs() {
     for (const Pt2Input& input : inputs_) {
-      const Type type = symbols_->type(meta_of(main_, input.value));
+      const Type type = symbols_.type(meta_of(main_, input.value));
       Value* v = input.is_weight() ? out_.graph.add_weight(input.name, type)
                                    : out_.graph.add_input(input.value, type);
       define(main_, input.value, places_.add_base(v, input.value));
@@ -216,7 +220,7 @@ class Importer {
   void define_number(Scope& scope, std::string_view name) {
     Number number;
     if (auto it = scope.ints.find(name); it != scope.ints.end()) {
-      number = symbols_->size(it->second);
+      number = symbols_.size(it->second);
     } else if (auto f = scope.floats.find(name); f != scope.floats.end()) {
       if (auto v = f->second.find("as_float")) number = v->number();
     } else if (auto b = scope.bools.find(name); b != scope.bools.end()) {
@@ -288,12 +292,13 @@ class Importer {
     if (t.is_copy) return add_copy(scope, node, results, loc);
     Call call = read_call(*t.def, node, scope.numbers);
     std::vector<Value*> inputs;
+    inputs.reserve(call.tensors.size());
     for (const std::string_view name : call.tensors)
       inputs.push_back(name.empty() ? nullptr : places_.read(place(scope, name), loc));
     if (t.in_place) return write_in_place(scope, t, call, std::move(inputs), results, loc);
     const OpDef* def = t.def;
     if (def->name == "aten.slice" && results.tensors.size() == 1 &&
-        bounded_slice(inputs[0]->type, symbols_->type(meta_of(scope, results.tensors[0])), &call))
+        bounded_slice(inputs[0]->type, symbols_.type(meta_of(scope, results.tensors[0])), &call))
       def = find_op("aten.narrow");
     Node* n = out_.graph.insert(nullptr, *def, std::move(inputs), std::move(call.attrs), loc);
     if (results.tensors.size() > n->outputs.size())
@@ -393,7 +398,7 @@ class Importer {
     SymDims ranks;
     for (const std::string_view name : results.tensors) {
       if (name.empty()) continue;
-      const Type type = symbols_->type(meta_of(scope, name));
+      const Type type = symbols_.type(meta_of(scope, name));
       dtypes += cat(dtypes.empty() ? "" : ",", name_of(type.dtype));
       ranks.emplace_back(type.rank());
       dims.insert(dims.end(), type.shape.begin(), type.shape.end());
@@ -409,8 +414,8 @@ class Importer {
 
   // Guards our inference: the file says what torch found.
   void check_type(const Scope& scope, std::string_view name, const Type& ours, const Node& n) {
-    const Type theirs = symbols_->type(meta_of(scope, name));
-    if (symbols_->agree(ours, theirs)) return;
+    const Type theirs = symbols_.type(meta_of(scope, name));
+    if (symbols_.agree(ours, theirs)) return;
     throw UserError("TK0213", cat("'", name, "' is ", ours.str(), " by the rules of ", n.op->name,
                                   ", but the capture says ", theirs.str()))
         .note(cat("in ", print(n)));
@@ -442,7 +447,7 @@ class Importer {
     std::set<std::string, std::less<>> used;
     for (const auto& v : out_.graph.inputs())
       for (const Sym& s : v->type.shape) s.collect_symbols(&used);
-    for (const auto& [name, range] : symbols_->ranges())
+    for (const auto& [name, range] : symbols_.ranges())
       if (used.count(name) != 0) out_.graph.ranges[name] = range;
   }
 
@@ -453,8 +458,8 @@ class Importer {
   Places places_;
   std::vector<Pt2Input> inputs_;
   std::vector<std::string_view> outputs_;
-  std::optional<Pt2Symbols> symbols_;
-  std::optional<Locations> locations_;
+  Pt2Symbols symbols_;
+  Locations locations_;
   std::unordered_map<std::string_view, Target> targets_;
   int inline_depth_ = 0;
 };

@@ -56,6 +56,7 @@ Listed read_entry(const json::Member& member) {
 void check_coverage(const std::vector<Listed>& entries, std::uint64_t data_size,
                     std::string_view file) {
   std::vector<const Listed*> order;
+  order.reserve(entries.size());
   for (const Listed& entry : entries) order.push_back(&entry);
   std::sort(order.begin(), order.end(), [](const Listed* a, const Listed* b) {
     return std::tie(a->begin, a->end) < std::tie(b->begin, b->end);
@@ -166,7 +167,7 @@ void add_aliases(const json::Value& header, std::string_view file,
 }  // namespace
 
 SafeTensors SafeTensors::parse(std::span<const std::byte> bytes, std::string_view file,
-                               std::shared_ptr<void> owner) {
+                               const std::shared_ptr<void>& owner) {
   std::uint64_t header_size = 0;
   if (bytes.size() < sizeof header_size)
     throw not_safetensors(file, cat("it has only ", bytes.size(), " bytes"));

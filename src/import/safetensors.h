@@ -42,7 +42,7 @@ class SafeTensors {
   static SafeTensors open(const std::filesystem::path& path);
   // One file's bytes; `file` is the name for messages, `owner` keeps the bytes alive.
   static SafeTensors parse(std::span<const std::byte> bytes, std::string_view file,
-                           std::shared_ptr<void> owner = nullptr);
+                           const std::shared_ptr<void>& owner = nullptr);
 
   // nullptr when absent. TK0122 when its dtype or rank is one that Tokamak has not.
   const Tensor* find(std::string_view name) const;

@@ -44,7 +44,7 @@ void write_safetensors(const std::filesystem::path& path,
     text += cat(",", quoted(name, path), ":", entry.dump());
     at += view.bytes();
   }
-  text += "}";
+  text += '}';
   text.append((8 - text.size() % 8) % 8, ' ');  // aligns the data
 
   AtomicFile file(path);

@@ -32,7 +32,7 @@ std::string key_of(const Node& node, const Ids& ids, const std::vector<std::stri
   std::string key = cat(node.op->name, "(");
   for (const Value* v : node.inputs)
     key += cat(v == nullptr ? "none" : keys[static_cast<std::size_t>(ids.at(v))], ",");
-  key += ")";
+  key += ')';
   std::set<std::string> attrs;  // in an order of their own
   for (const auto& [name, value] : node.attrs) attrs.insert(cat(name, "=", str(value)));
   for (const auto& a : attrs) key += cat(a, ";");
@@ -44,12 +44,11 @@ std::string key_of(const Node& node, const Ids& ids, const std::vector<std::stri
 void page_out(const TensorView& t) {
 #ifdef MADV_PAGEOUT
   constexpr std::uintptr_t page = 4096;
-  const auto begin = (reinterpret_cast<std::uintptr_t>(t.data) + page - 1) / page * page;
-  const auto end =
-      (reinterpret_cast<std::uintptr_t>(t.data) + static_cast<std::uintptr_t>(t.bytes())) / page *
-      page;
-  if (t.contiguous() && begin < end)
-    madvise(reinterpret_cast<void*>(begin), end - begin, MADV_PAGEOUT);
+  // Whole pages within the tensor.
+  const std::size_t skip = (page - reinterpret_cast<std::uintptr_t>(t.data) % page) % page;
+  const auto bytes = static_cast<std::size_t>(t.bytes());
+  if (t.contiguous() && bytes >= skip + page)
+    madvise(static_cast<std::byte*>(t.data) + skip, (bytes - skip) / page * page, MADV_PAGEOUT);
 #else
   (void)t;
 #endif
@@ -137,6 +136,7 @@ class Planner {
 
   std::vector<Tensor> evaluated(const PlanStep& step) const {
     std::vector<Tensor> inputs;
+    inputs.reserve(step.inputs.size());
     for (int id : step.inputs) inputs.push_back(id < 0 ? Tensor() : plan_.constants[at(id)]);
     std::vector<Tensor> results;
     try {

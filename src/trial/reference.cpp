@@ -36,9 +36,9 @@ Tensor concatenate(const TensorView& a, const TensorView& b) {
 }
 
 std::vector<std::int64_t> ids_of(const TensorView& t) {
-  std::vector<std::int64_t> ids;
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(t.numel()));
   for (std::int64_t i = 0; i < t.numel(); ++i)
-    ids.push_back(static_cast<std::int64_t>(element(t, i)));
+    ids[static_cast<std::size_t>(i)] = static_cast<std::int64_t>(element(t, i));
   return ids;
 }
 
@@ -164,6 +164,7 @@ Graph in_f32(const Graph& graph) {
     to[v.get()] = out.add_weight(v->name, {wide(v->type.dtype), v->type.shape});
   for (Node* n : nodes(graph)) {
     std::vector<Value*> inputs;
+    inputs.reserve(n->inputs.size());
     for (Value* v : n->inputs) inputs.push_back(v == nullptr ? nullptr : to.at(v));
     Attrs attrs;
     for (const auto& [key, value] : n->attrs) {

@@ -34,6 +34,7 @@ SiteGraph cut_out(const Graph& graph, const Site& site) {
   for (std::int64_t p : positions) {
     const Node* n = order[static_cast<std::size_t>(p)];
     std::vector<Value*> inputs;
+    inputs.reserve(n->inputs.size());
     for (Value* v : n->inputs) inputs.push_back(take(v));
     Node* copy = cut.graph.insert(nullptr, *n->op, std::move(inputs), n->attrs,
                                   n->loc != nullptr ? cut.graph.loc(*n->loc) : nullptr);

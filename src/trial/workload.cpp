@@ -5,9 +5,9 @@
 namespace tk {
 
 std::vector<std::int64_t> spread_ids(std::int64_t n, std::int64_t vocab) {
-  std::vector<std::int64_t> ids;
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(n));
   for (std::int64_t i = 0; i < n; ++i)
-    ids.push_back((3 + i * 7919) % std::max<std::int64_t>(1, vocab));
+    ids[static_cast<std::size_t>(i)] = (3 + i * 7919) % std::max<std::int64_t>(1, vocab);
   return ids;
 }
 

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "moves/flatten/attention.h"
 #include "moves/flatten/locality.h"
+#include "moves/flatten/located.h"
 #include "moves/flatten/mla.h"
 #include "moves/flatten/permutes.h"
 
@@ -27,9 +28,8 @@ const std::map<std::string, Sym, std::less<>>& to_flat_symbols(const TokenSymbol
 }
 
 [[noreturn]] void cannot_flatten(const Node& n, const std::string& why) {
-  UserError error("TK0405", cat("can't bring ", n.op->name, " to the token-flat form: ", why));
-  if (n.loc != nullptr) std::move(error).at(n.loc->file, n.loc->line).in_module(n.loc->module);
-  throw std::move(error).note(cat("in ", print(n)));
+  throw located({"TK0405", cat("can't bring ", n.op->name, " to the token-flat form: ", why)}, n)
+      .note(cat("in ", print(n)));
 }
 
 bool is_position(const Value& v) { return v.name.find("position") != std::string::npos; }
@@ -167,10 +167,15 @@ class Flattener {
     }
   }
 
-  void same(const Node& n) {
+  std::vector<Value*> inputs_of(const Node& n) {
     std::vector<Value*> inputs;
+    inputs.reserve(n.inputs.size());
     for (const Value* v : n.inputs) inputs.push_back(at(v));
-    Node* copy = builder(n).node(n.op->name, std::move(inputs), n.attrs);
+    return inputs;
+  }
+
+  void same(const Node& n) {
+    Node* copy = builder(n).node(n.op->name, inputs_of(n), n.attrs);
     for (std::size_t i = 0; i < n.outputs.size(); ++i)
       put(n.outputs[i].get(), copy->out(static_cast<int>(i)));
   }
@@ -224,8 +229,7 @@ class Flattener {
   }
 
   void generic(const Node& n) {
-    std::vector<Value*> inputs;
-    for (const Value* v : n.inputs) inputs.push_back(at(v));
+    std::vector<Value*> inputs = inputs_of(n);
     const Schema& schema = n.op->parsed();
     const bool has_dim = schema.find_attr("dim") != nullptr || schema.find_attr("dims") != nullptr;
     Attrs attrs = has_dim ? flat_attrs(n) : without_dims(n);
@@ -272,6 +276,7 @@ class Flattener {
   void broadcast_like(const Node& n) {
     const std::vector<bool> dropped = flat(n.out()).dropped;
     std::vector<Value*> inputs;
+    inputs.reserve(n.inputs.size());
     for (const Value* v : n.inputs)
       inputs.push_back(v == nullptr ? nullptr : aligned(v, dropped, n));
     const bool concatenates = token_rule(n.op->name) == TokenRule::cat;
@@ -354,9 +359,7 @@ class Flattener {
     Attrs attrs = without_dims(n);
     for (const char* key : {"size", "shape"})
       if (n.attrs.find(key) != nullptr) attrs.set(key, shape.shape);
-    std::vector<Value*> inputs;
-    for (const Value* v : n.inputs) inputs.push_back(at(v));
-    emit(n, std::move(inputs), std::move(attrs));
+    emit(n, inputs_of(n), std::move(attrs));
   }
 
   void einsum(const Node& n) {
@@ -407,6 +410,7 @@ class Flattener {
     for (std::size_t i = 1; i < n.inputs.size(); ++i)
       if (n.inputs[i] != nullptr) layouts.push_back(&layout(n.inputs[i]));
     const auto picked = broadcast(layouts);
+    TK_CHECK(picked.has_value(), "the indices were proven to broadcast: ", print(n));
     const std::vector<bool> index_dropped = flat_shape(*picked, symbols_).dropped;
     for (std::size_t i = 1; i < n.inputs.size(); ++i) {
       if (dropped[i - 1]) {

@@ -31,10 +31,10 @@ std::string str(const Layout& layout) {
   std::string s = "[";
   for (std::size_t i = 0; i < layout.size(); ++i) {
     if (i != 0) s += ", ";
-    if (layout[i].empty()) s += "1";
+    if (layout[i].empty()) s += '1';
     for (std::size_t j = 0; j < layout[i].size(); ++j) {
       const Factor& f = layout[i][j];
-      if (j != 0) s += "*";
+      if (j != 0) s += '*';
       s += f.tag == Tag::batch      ? "batch"
            : f.tag == Tag::token    ? "token"
            : f.tag == Tag::permuted ? "permuted"

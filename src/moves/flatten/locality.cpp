@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "moves/flatten/located.h"
 
 namespace tk {
 namespace {
@@ -56,10 +57,9 @@ class Proof {
       return s;
     };
     const Node& first = *offenders_.front().node;
-    UserError error("TK0401",
-                    cat("the model can't be cached as it is: ", describe(offenders_.front())));
-    if (first.loc != nullptr)
-      std::move(error).at(first.loc->file, first.loc->line).in_module(first.loc->module);
+    UserError error = located(
+        {"TK0401", cat("the model can't be cached as it is: ", describe(offenders_.front()))},
+        first);
     // The same operator in every layer is one line.
     std::map<std::string, int> others;
     for (std::size_t i = 1; i < offenders_.size(); ++i) {
@@ -72,8 +72,8 @@ class Proof {
     int shown = 0;
     for (const auto& [text, times] : others) {
       if (++shown > 8) break;
-      std::move(error).note(
-          cat("also ", text, times > 1 ? cat(" (", times, " times)") : std::string()));
+      error = UserError(std::move(error).note(
+          cat("also ", text, times > 1 ? cat(" (", times, " times)") : std::string())));
     }
     throw std::move(error).help(
         "only attention may mix tokens; recurrent state (linear attention, convolution over the "

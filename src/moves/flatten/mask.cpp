@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "graph/extract.h"
+#include "moves/flatten/located.h"
 #include "ops/interpret.h"
 
 namespace tk {
@@ -57,10 +58,7 @@ class Evaluation {
 
   [[noreturn]] void unknown(const std::string& what) const {
     const Node* maker = attention_.in(3)->node != nullptr ? attention_.in(3)->node : &attention_;
-    UserError error("TK0402", cat("the attention mask is none of the known ones: ", what));
-    if (maker->loc != nullptr)
-      std::move(error).at(maker->loc->file, maker->loc->line).in_module(maker->loc->module);
-    throw std::move(error)
+    throw located({"TK0402", cat("the attention mask is none of the known ones: ", what)}, *maker)
         .note(cat("it is made by ", maker->op->name, " for the attention in ",
                   attention_.loc != nullptr ? attention_.loc->module : std::string("the graph")))
         .help("known are causal, causal within a sliding window, and causal within chunks");
@@ -215,12 +213,11 @@ std::vector<MaskFacts> take_masks(Graph* graph, const TokenSymbols& symbols,
     if (it == known.end())
       it = known.emplace(key, classify_mask(*graph, *n, symbols, weights)).first;
     if (it->second.kind == "full") {
-      UserError error(
-          "TK0404",
-          "this attention sees tokens that come later; with a cache they are not there yet");
-      if (n->loc != nullptr)
-        std::move(error).at(n->loc->file, n->loc->line).in_module(n->loc->module);
-      throw std::move(error).help("only causal attention can be served token by token");
+      throw located({"TK0404",
+                     "this attention sees tokens that come later; with a cache they are not there "
+                     "yet"},
+                    *n)
+          .help("only causal attention can be served token by token");
     }
     masks.push_back(it->second);
   }

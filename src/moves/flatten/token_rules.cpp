@@ -2,6 +2,7 @@
 // until somebody shows that it does not.
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "base/error.h"
 #include "moves/flatten/locality.h"
@@ -84,8 +85,8 @@ TokenRule token_rule(std::string_view op_name) {
 std::vector<int> axis_order(const Node& node) {
   const int rank = node.in(0)->type.rank();
   const Args args = node.args();
-  std::vector<int> order;
-  for (int i = 0; i < rank; ++i) order.push_back(i);
+  std::vector<int> order(static_cast<std::size_t>(rank));
+  std::iota(order.begin(), order.end(), 0);
   const auto axis = [&](std::int64_t i) { return static_cast<int>(i < 0 ? i + rank : i); };
   const auto swap = [&](int a, int b) {
     std::swap(order[static_cast<std::size_t>(a)], order[static_cast<std::size_t>(b)]);
