@@ -50,7 +50,7 @@ using Check = std::vector<std::pair<std::string, Type>>;
 Check logits(DType d) { return {{"x", type(d, {5, 8})}}; }
 
 Rewrite softmax_gate(const std::string& doc, const std::string& op, const Pat& x, const Pat& top,
-                     const Pat& weights, Attrs attrs) {
+                     const Pat& weights, const Attrs& attrs) {
   return rewrite(doc, op)
       .match(weights, result(top, 1))
       .when("logits are [T, E]", [=](const Match& m) { return rank_2(m, x); })

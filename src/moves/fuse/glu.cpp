@@ -7,11 +7,9 @@
 namespace tk::fuse {
 namespace {
 
-const std::vector<std::pair<std::string, Type>> merged_f32 = {{"t", type(DType::f32, {2, 8})}};
-const std::vector<std::pair<std::string, Type>> merged_bf16 = {
-    {"t", type(DType::bf16, {3, Sym::symbol("S"), 16})}};
-
 using Check = std::vector<std::pair<std::string, Type>>;
+Check merged_f32() { return {{"t", type(DType::f32, {2, 8})}}; }
+Check merged_bf16() { return {{"t", type(DType::bf16, {3, Sym::symbol("S"), 16})}}; }
 Check linear_check(DType dtype, bool bias) {
   Check c = {
       {"x", type(dtype, {3, 8})}, {"gate", type(dtype, {6, 8})}, {"up", type(dtype, {6, 8})}};
@@ -55,8 +53,8 @@ Rewrite of_halves(const Gate& gate) {
   return rewrite(cat(gate.formula, "(t[:n/2]) * t[n/2:] -> ", gate.op, "(t)"), gate.op)
       .match(gate.of(half(t, 0)) * half(t, 1))
       .build([=](Build& b) { return std::vector<Value*>{gate.build(b, b[t])}; })
-      .check(merged_f32)
-      .check(merged_bf16);
+      .check(merged_f32())
+      .check(merged_bf16());
 }
 
 Rewrite of_linears(const Gate& gate, bool bias) {
@@ -129,8 +127,8 @@ Move fuse_clipped_swiglu() {
                                                          {"bias", b.f64(bias)},
                                                          {"interleaved", interleaved}})};
                       })
-                      .check(merged_f32)
-                      .check(merged_bf16));
+                      .check(merged_f32())
+                      .check(merged_bf16()));
   }
   return move_of("fuse_clipped_swiglu", "the clamped SwiGLU -> npu.npu_clipped_swiglu(t)",
                  std::move(all));

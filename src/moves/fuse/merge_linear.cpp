@@ -97,6 +97,7 @@ std::size_t apply(Graph& graph, std::span<const Site> sites) {
   for (const Site& s : sites) {
     if (!s.verdict.ok()) continue;
     std::vector<Node*> group;
+    group.reserve(s.nodes.size());
     for (std::int64_t i : s.nodes) group.push_back(order.at(static_cast<std::size_t>(i)));
     chosen.push_back(std::move(group));
   }

@@ -56,7 +56,7 @@ Move absorb_mla() {
                   {"q_rope", type(DType::f32, {5, 2, 4})},
                   {"latent", type(DType::f32, {nb, 4, 1, 6})},
                   {"rope", type(DType::f32, {nb, 4, 1, 4})},
-                  {"kv_b", type(DType::f32, {2 * (8 + 6), 6})},
+                  {"kv_b", type(DType::f32, {28, 6})},  // 2 heads of 8 + 6
                   {"table", type(DType::i32, {2, 2})},
                   {"q_lens", type(DType::i32, {2})},
                   {"kv_lens", type(DType::i32, {2})}});

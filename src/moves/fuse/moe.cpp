@@ -158,11 +158,10 @@ bool read_permutation(Experts* e, Sorted* s) {
     } else if (is_gather(*user, &table, &rows) && rows == s->perm && table->type.rank() == 1) {
       e->weights = pairs_of(table);
       s->scales.push_back(user->out());
-    } else if (user->is("aten.index_put") && user->inputs.size() == 3 &&
-               user->inputs[2] == s->perm && is_iota(user->inputs[1], n) &&
-               !user->args().flag("accumulate")) {
-      s->inverses.push_back(user->out());
-    } else if (user->is("aten.argsort") && !user->args().flag("descending")) {
+    } else if ((user->is("aten.index_put") && user->inputs.size() == 3 &&
+                user->inputs[2] == s->perm && is_iota(user->inputs[1], n) &&
+                !user->args().flag("accumulate")) ||
+               (user->is("aten.argsort") && !user->args().flag("descending"))) {
       s->inverses.push_back(user->out());
     } else {
       e->missing = cat("the sorted order is also used by ", describe(*user));

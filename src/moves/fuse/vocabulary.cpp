@@ -88,7 +88,7 @@ Pat unary(std::string op, const Pat& x) { return call(std::move(op), {x}); }
 Pat square(const Pat& x) { return call("aten.pow", {x}, {{"exponent", Sym(2)}}); }
 Pat reshape(const Pat& x, std::function<SymDims(const Type&)> shape) {
   return made_by(call("aten.reshape", {x}).any_attrs().may_escape(),
-                 [shape](Builder& b, const std::vector<Value*>& in) {
+                 [shape = std::move(shape)](Builder& b, const std::vector<Value*>& in) {
                    return b.node("aten.reshape", in, {{"shape", shape(in[0]->type)}});
                  });
 }
