@@ -46,11 +46,8 @@ std::vector<Type> infer_logical(const Args& args) {
 
 template <typename F>
 constexpr OpDef logical(std::string_view name, std::string_view doc, F) {
-  return {.name = name,
-          .schema = "(Tensor self, Tensor other) -> Tensor",
-          .doc = doc,
-          .infer = infer_logical,
-          .eval = eval_logical<F>};
+  return pointwise(name, "(Tensor self, Tensor other) -> Tensor", doc, infer_logical,
+                   eval_logical<F>);
 }
 
 std::vector<Type> infer_bitwise(const Args& args) {
@@ -67,11 +64,7 @@ void eval_bitwise(const EvalArgs& args) {
 
 template <typename F>
 constexpr OpDef bitwise(std::string_view name, std::string_view doc, F) {
-  return {.name = name,
-          .schema = binary_schema,
-          .doc = doc,
-          .infer = infer_bitwise,
-          .eval = eval_bitwise<F>};
+  return pointwise(name, binary_schema, doc, infer_bitwise, eval_bitwise<F>);
 }
 
 struct And {

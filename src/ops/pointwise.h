@@ -5,6 +5,11 @@
 
 namespace tk::ops {
 
+constexpr OpDef pointwise(std::string_view name, std::string_view schema, std::string_view doc,
+                          std::vector<Type> (*infer)(const Args&), void (*eval)(const EvalArgs&)) {
+  return {.name = name, .schema = schema, .doc = doc, .infer = infer, .eval = eval};
+}
+
 template <typename F>
 void eval_float_unary(const EvalArgs& args) {
   with_float(args.out().dtype,
@@ -17,27 +22,20 @@ void eval_real_unary(const EvalArgs& args) {
             [&](auto tag) { map<decltype(tag), 1>(args.out(), {args.in(0)}, F{}); });
 }
 
+constexpr std::string_view unary_schema = "(Tensor self) -> Tensor";
 std::vector<Type> infer_real(const Args& args);  // as input 0, which is not complex
 std::vector<Type> infer_real_float(const Args& args);
 
 // Of floats; integers become f32.
 template <typename F>
 constexpr OpDef float_unary(std::string_view name, std::string_view doc, F) {
-  return {.name = name,
-          .schema = "(Tensor self) -> Tensor",
-          .doc = doc,
-          .infer = infer_real_float,
-          .eval = eval_float_unary<F>};
+  return pointwise(name, unary_schema, doc, infer_real_float, eval_float_unary<F>);
 }
 
 // Of any real dtype, which is kept.
 template <typename F>
 constexpr OpDef real_unary(std::string_view name, std::string_view doc, F) {
-  return {.name = name,
-          .schema = "(Tensor self) -> Tensor",
-          .doc = doc,
-          .infer = infer_real,
-          .eval = eval_real_unary<F>};
+  return pointwise(name, unary_schema, doc, infer_real, eval_real_unary<F>);
 }
 
 // self <op> other, both promoted; `other` is a tensor or a number.
@@ -57,20 +55,12 @@ void eval_binary(const EvalArgs& args) {
 
 template <typename F>
 constexpr OpDef real_binary(std::string_view name, std::string_view doc, F) {
-  return {.name = name,
-          .schema = binary_schema,
-          .doc = doc,
-          .infer = infer_binary,
-          .eval = eval_binary<F>};
+  return pointwise(name, binary_schema, doc, infer_binary, eval_binary<F>);
 }
 
 template <typename F>
 constexpr OpDef compare(std::string_view name, std::string_view doc, F) {
-  return {.name = name,
-          .schema = binary_schema,
-          .doc = doc,
-          .infer = infer_compare,
-          .eval = eval_binary<F>};
+  return pointwise(name, binary_schema, doc, infer_compare, eval_binary<F>);
 }
 
 }  // namespace tk::ops
