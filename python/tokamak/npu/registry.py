@@ -1,0 +1,234 @@
+"""torch.ops.npu.*: every operator of the C++ side under the library's own signature.
+
+The dispatcher of torch checks names, kinds and counts of arguments against that signature, so a
+wrong call fails with the dispatcher's own error. What it lets through is bound by name to the
+operator's schema, checked against the operator's limits with the contents at hand, and run.
+"""
+
+import os
+import warnings
+
+import torch
+
+from . import composed, library
+
+SOCS = ("a2", "a3")
+
+# torch's numbers of dtypes, as arguments of kind int have them ("dst_type").
+_DTYPE_CODES = {
+    0: torch.uint8,
+    1: torch.int8,
+    2: torch.int16,
+    3: torch.int32,
+    4: torch.int64,
+    5: torch.float16,
+    6: torch.float32,
+    7: torch.float64,
+    11: torch.bool,
+    15: torch.bfloat16,
+}
+
+
+def soc():
+    name = os.environ.get("TOKAMAK_NPU_SOC", "a2")
+    if name not in SOCS:
+        raise RuntimeError(f"TOKAMAK_NPU_SOC is {name!r}, expected one of {', '.join(SOCS)}")
+    return name
+
+
+def _strict():
+    return os.environ.get("TOKAMAK_NPU_STRICT", "0") not in ("", "0")
+
+
+class Bound:
+    """One signature of the library, bound to the operator that computes it."""
+
+    def __init__(self, operator, signature):
+        self.operator = operator
+        self.schema = torch._C.parse_schema("npu::" + signature)
+        self.arguments = list(self.schema.arguments)
+        self.tensors = [t["name"] for t in operator.tensors]
+        self.kinds = {a["name"]: a["kind"].rstrip("?") for a in operator.attrs}
+        self._warned = False
+
+    def fill(self, args, kwargs):
+        """All arguments by name, those left out with their default."""
+        given = dict(zip((a.name for a in self.arguments), args, strict=False)) | kwargs
+        return {
+            a.name: given.get(a.name, a.default_value if a.has_default_value() else None)
+            for a in self.arguments
+        }
+
+    def bind(self, given):
+        """(tensors in the order of the operator's schema, attributes by name)."""
+        tensors, attrs = [None] * len(self.tensors), {}
+        for a in self.arguments:
+            value = given[a.name]
+            if a.name in self.tensors:
+                tensors[self.tensors.index(a.name)] = _as_tensors(value)
+            elif a.name in self.kinds:
+                attrs[a.name] = self._attribute(a.name, value)
+            elif not (a.has_default_value() and value == a.default_value) and value is not None:
+                raise RuntimeError(
+                    f"{self.operator.name}: the emulation does not know the argument "
+                    f"'{a.name}' (got {value!r}); leave it out"
+                )
+        return tensors, attrs
+
+    def _attribute(self, name, value):
+        if self.kinds[name] == "dtype" and isinstance(value, int):
+            if value not in _DTYPE_CODES:
+                raise RuntimeError(
+                    f"{self.operator.name}: '{name}' is {value}, a dtype that the emulation "
+                    f"does not have; it has {', '.join(map(str, _DTYPE_CODES.values()))}"
+                )
+            return _DTYPE_CODES[value]
+        return value
+
+    def results(self, values):
+        """What the library returns: the first of the operator's results."""
+        n = len(self.schema.returns)
+        if n == 0:
+            return None
+        return values[0] if n == 1 else tuple(values[:n])
+
+    def named(self):
+        """Says once that the operator is not documented for the chip; an error when strict."""
+        if self._warned and not _strict():
+            return
+        facts = self.operator.facts
+        word = facts[soc()]
+        if word.startswith("no") and not word.startswith("not named"):
+            raise RuntimeError(f"{self.operator.name} is not supported on {soc()}: {word}")
+        if facts["documented"] and word.startswith("yes"):
+            return
+        reason = (
+            f"its document does not name {soc()}"
+            if word == "not named"
+            else f"for {soc()} its source ({facts['source']}) says: {word}"
+        )
+        if _strict():
+            raise RuntimeError(f"{self.operator.name}: {reason} (TOKAMAK_NPU_STRICT is set)")
+        self._warned = True
+        warnings.warn(f"{self.operator.name}: {reason}", stacklevel=3)
+
+    def check_limits(self, tensors, attrs, contents):
+        self.named()
+        facts = {"graph": False}
+        violated = self.operator.check(tensors, attrs, soc(), facts, contents)
+        if violated:
+            raise RuntimeError(
+                "\n".join(_violation(self.operator.name, v) for v in violated)
+                + "\n[ERROR] ERR01001 OPS invalid parameter"
+            )
+
+
+def _violation(name, v):
+    text = f"{name}: check {v['id']} failed on {soc()}: {v['expr']}"
+    if v["why"]:
+        text += f" ({v['why']})"
+    if v["values"]:
+        text += f"\n  found {v['values']}"
+    if "change" in v:
+        c = v["change"]
+        text += f"\n  smallest legal change: {c['name']} from {c['from']} to {c['to']}"
+    return text
+
+
+def _as_tensors(value):
+    """Tensors as they are; a host list of lengths becomes a tensor; an empty list is none."""
+    if value is None or isinstance(value, torch.Tensor):
+        return value
+    if len(value) == 0:
+        return None
+    if isinstance(value[0], torch.Tensor):
+        return list(value)
+    return torch.tensor(value, dtype=torch.int64)
+
+
+def _each(bound, tensors, attrs, one):
+    """Runs `one` for a call; with longer lists of tensors once for each of their elements."""
+    lists = [t for t in tensors if isinstance(t, list)]
+    if not lists:
+        return one(tensors, attrs)
+    if bound.operator.tensors[-1]["list"]:
+        return one([*tensors[:-1], *(tensors[-1] or [])], attrs)
+    n = len(lists[0])
+    if any(len(t) != n for t in lists):
+        sizes = ", ".join(
+            f"{name} of {len(t)}"
+            for name, t in zip(bound.tensors, tensors, strict=True)
+            if isinstance(t, list)
+        )
+        raise RuntimeError(
+            f"{bound.operator.name}: lists of one length are expected, found {sizes}"
+        )
+    runs = [one([t[i] if isinstance(t, list) else t for t in tensors], attrs) for i in range(n)]
+    first_is_list = str(bound.schema.returns[0].type) == "List[Tensor]"
+    if first_is_list:
+        return [[r[0] for r in runs]]
+    if n > 1:
+        raise RuntimeError(f"{bound.operator.name}: {n} tensors in a list give several results")
+    return runs[0]
+
+
+def _run(bound, given):
+    tensors, attrs = bound.bind(given)
+
+    def one(tensors, attrs):
+        bound.check_limits(tensors, attrs, contents=True)
+        return bound.operator.run(tensors, attrs)
+
+    with torch.no_grad():
+        return bound.results(_each(bound, tensors, attrs, one))
+
+
+def _infer(bound, given):
+    """The same call on tensors without contents (meta, FakeTensor)."""
+    tensors, attrs = bound.bind(given)
+
+    def one(tensors, attrs):
+        bound.check_limits(tensors, attrs, contents=False)
+        device = next(t.device for t in tensors if t is not None)
+        results = []
+        for i, (dtype, shape) in enumerate(bound.operator.infer(tensors, attrs)):
+            update = bound.operator.updates[i] if i < len(bound.operator.updates) else -1
+            changed = tensors[update] if update >= 0 else None
+            new = changed is None
+            results.append(torch.empty(shape, dtype=dtype, device=device) if new else changed)
+        return results
+
+    return bound.results(_each(bound, tensors, attrs, one))
+
+
+def _kernel(bound):
+    made = composed.COMPOSED.get(bound.operator.name)
+
+    def reference(**given):
+        return _run(bound, bound.fill((), given))
+
+    def kernel(*args, **kwargs):
+        given = bound.fill(args, kwargs)
+        return _run(bound, given) if made is None else made(reference, **given)
+
+    return kernel
+
+
+def _fake(bound):
+    def fake(*args, **kwargs):
+        return _infer(bound, bound.fill(args, kwargs))
+
+    return fake
+
+
+def register(lib):
+    """Defines every operator that has facts in `lib`, a torch.library.Library of namespace npu."""
+    composed.load()
+    for operator in library.operators().values():
+        if operator.facts is None:
+            continue
+        for signature in operator.facts["signature"].splitlines():
+            bound = Bound(operator, signature)
+            name = lib.define(signature).removeprefix("npu::")
+            lib.impl(name, _kernel(bound), "CompositeExplicitAutograd")
+            lib._register_fake(name, _fake(bound))
