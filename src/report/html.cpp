@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/html.h"
 #include "report/page.h"
 #include "report/report.h"
 #include "report/text.h"
 
 namespace tk {
 namespace {
-
-using report::escaped;
 
 std::string card(std::string_view label, std::string_view value, std::string_view note) {
   return fmt::format("<div class=card><span>{}</span><b>{}</b><small>{}</small></div>\n", label,

@@ -7,29 +7,6 @@
 
 namespace tk::report {
 
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
-
 std::string ms(double value) {
   if (value <= 0) return "–";
   return fmt::format("{:.{}f} ms", value, value < 1 ? 4 : value < 100 ? 2 : 1);

@@ -9,8 +9,7 @@
 
 namespace tk::report {
 
-std::string escaped(std::string_view text);  // for HTML
-std::string ms(double value);                // "0.123 ms"
+std::string ms(double value);     // "0.123 ms"
 std::string times(double ratio);  // "2.3x faster", "1.1x slower"; ratio is after / before
 std::string count(double value);  // "134.5 M"
 std::string bytes(double value);  // "1.5 GiB"

@@ -4,9 +4,10 @@
 #include <string>
 #include <string_view>
 
+#include "base/html.h"
+
 namespace tk {
 
-std::string escaped(std::string_view text);
 // A table cell that sorts by `value` and shows `text`.
 std::string number_cell(double value, std::string_view text);
 // JSON text that is safe inside <script>: "</" and "<!--" cannot occur.
