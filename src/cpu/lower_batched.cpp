@@ -3,6 +3,7 @@
 #include "cpu/batched.h"
 #include "cpu/lower_attention.h"
 #include "cpu/prepare.h"
+#include "cpu/product.h"
 #include "cpu/rows.h"
 
 namespace tk {
@@ -12,28 +13,14 @@ namespace {
 const char* batched(Prepare& p, const TensorView& x, const TensorView& w, const TensorView& y) {
   if (!kernel_float(x.dtype) || !kernel_float(w.dtype) || !kernel_float(y.dtype)) return "dtypes";
   if (y.numel() == 0 || x.shape[2] == 0) return "an empty operand";
-  BatchedLinearArgs a;
-  kernels::LinearArgs& l = a.first;
   if ((x.strides[2] != 1 && x.shape[2] != 1) || (y.strides[2] != 1 && y.shape[2] != 1))
     return "the operands' strides";
-  if (w.strides[2] == 1 || w.shape[2] == 1) {
-    l.layout = kernels::WeightLayout::k_n;
-    l.w_stride = w.strides[1];
-  } else if (w.strides[1] == 1 || w.shape[1] == 1) {
-    l.layout = kernels::WeightLayout::n_k;
-    l.w_stride = w.strides[2];
-  } else {
-    return "the second operand's strides";
-  }
-  l.x = x.data;
-  l.w = w.data;
-  l.y = y.data;
-  l.x_dtype = x.dtype;
-  l.w_dtype = w.dtype;
-  l.y_dtype = y.dtype;
+  WeightView v;
+  if (!weight_view(w, false, &v)) return "the second operand's strides";
+  BatchedLinearArgs a;
+  kernels::LinearArgs& l = a.first;
+  l = product_args(x, w, v, y);
   l.m = x.shape[1];
-  l.k = x.shape[2];
-  l.n = y.shape[2];
   l.x_stride = x.strides[1];
   l.y_stride = y.strides[1];
   a.n = y.shape[0];

@@ -2,34 +2,11 @@
 #include "cpu/glu.h"
 #include "cpu/kernels/linear.h"
 #include "cpu/prepare.h"
+#include "cpu/product.h"
 #include "cpu/rows.h"
 
 namespace tk {
 namespace {
-
-// How the kernel sees w, whose rows are the outputs when `n_k`.
-struct WeightView {
-  kernels::WeightLayout layout;
-  std::int64_t n, k, stride;
-};
-
-bool weight_view(const TensorView& w, bool n_k, WeightView* out) {
-  const int row = w.rank() - 2;
-  if (row < 0) return false;
-  const std::int64_t n = w.shape[n_k ? row : row + 1];
-  const std::int64_t k = w.shape[n_k ? row + 1 : row];
-  // The same memory is [N, K] to one and the transpose of [K, N] to the other.
-  if (w.strides[row + 1] == 1 || w.shape[row + 1] == 1) {
-    *out = {n_k ? kernels::WeightLayout::n_k : kernels::WeightLayout::k_n, n, k, w.strides[row]};
-    return true;
-  }
-  if (w.strides[row] == 1 || w.shape[row] == 1) {
-    *out = {n_k ? kernels::WeightLayout::k_n : kernels::WeightLayout::n_k, n, k,
-            w.strides[row + 1]};
-    return true;
-  }
-  return false;
-}
 
 const char* linear(Prepare& p, const TensorView& x, const TensorView& w, bool n_k,
                    const TensorView* bias, const kernels::Glu* glu = nullptr) {
@@ -47,26 +24,9 @@ const char* linear(Prepare& p, const TensorView& x, const TensorView& w, bool n_
     return "the bias is no contiguous vector";
   if (mx.rows == 0 || v.n == 0 || v.k == 0) return "an empty operand";
   auto& a = p.launch<kernels::linear>("linear", x.bytes() + w.bytes() + y.bytes());
-  a.x = x.data;
-  a.w = w.data;
-  a.y = y.data;
-  a.x_dtype = x.dtype;
-  a.w_dtype = w.dtype;
-  a.y_dtype = y.dtype;
-  if (bias != nullptr) {
-    a.bias = bias->data;
-    a.bias_dtype = bias->dtype;
-  }
-  if (glu != nullptr) {
-    a.gated = true;
-    a.glu = *glu;
-  }
-  a.layout = v.layout;
+  a = product_args(x, w, v, y, bias, glu);
   a.m = mx.rows;
-  a.n = v.n;
-  a.k = v.k;
   a.x_stride = mx.stride;
-  a.w_stride = v.stride;
   a.y_stride = my.stride;
   p.scratch(&a.scratch, kernels::linear_scratch_bytes(a, p.n_threads));
   if (p.constant(1)) p.streams(&a.next_w, &a.next_bytes, w);

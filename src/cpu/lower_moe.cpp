@@ -8,6 +8,7 @@
 #include "cpu/kernels/linear.h"
 #include "cpu/kernels/moe.h"
 #include "cpu/prepare.h"
+#include "cpu/product.h"
 #include "cpu/rows.h"
 
 namespace tk {
@@ -110,37 +111,15 @@ const char* grouped(Prepare& p, const TensorView& x, const TensorView& w, const 
   if (bias != nullptr && (!kernel_float(bias->dtype) || bias->strides[1] != 1))
     return "the bias's layout";
   if (y.numel() == 0 || x.shape[1] == 0) return "an empty operand";
+  WeightView v;
+  if (!weight_view(w, false, &v)) return "the weight's strides";
   kernels::GroupedLinearArgs g;
   kernels::LinearArgs& a = g.linear;
-  if (w.strides[1] == 1) {
-    a.layout = kernels::WeightLayout::n_k;
-    a.w_stride = w.strides[2];
-  } else if (w.strides[2] == 1) {
-    a.layout = kernels::WeightLayout::k_n;
-    a.w_stride = w.strides[1];
-  } else {
-    return "the weight's strides";
-  }
-  a.x = x.data;
-  a.w = w.data;
-  a.y = y.data;
-  a.x_dtype = x.dtype;
-  a.w_dtype = w.dtype;
-  a.y_dtype = y.dtype;
-  if (bias != nullptr) {
-    a.bias = bias->data;
-    a.bias_dtype = bias->dtype;
-    g.bias_expert_stride = bias->strides[0];
-  }
+  a = product_args(x, w, v, y, bias, glu);
   a.m = x.shape[0];
-  a.k = x.shape[1];
-  a.n = w.shape[2];
   a.x_stride = x.strides[0];
   a.y_stride = y.shape[1];
-  if (glu != nullptr) {
-    a.gated = true;
-    a.glu = *glu;
-  }
+  if (bias != nullptr) g.bias_expert_stride = bias->strides[0];
   g.n_experts = w.shape[0];
   g.w_expert_stride = w.strides[0];
   auto& o = p.launch<make_offsets>("group_offsets", list.bytes());
