@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "cli/cli.h"
 #include "trial/deployment.h"
-#include "trial/optimize.h"
+#include "trial/engine_model.h"
 #include "trial/reference.h"
 
 namespace tk::cli {
@@ -58,22 +58,9 @@ Agreement run_cached(EngineModel model, const Reference& reference, int threads)
     longest = std::max(longest, static_cast<std::int64_t>(s.ids.size()));
   o.max_len = longest + 1;
   Runner runner(std::move(model), o);
-  const Agreement alone = check_runner(&runner, reference, false);
+  Agreement alone = check_runner(&runner, reference, false);
   if (!alone.passed) return alone;
   return check_runner(&runner, reference, true);  // prompts of mixed lengths side by side
-}
-
-EngineModel engine_of(const CapturedModel& model, bool fuse) {
-  Prepared p = prepare(model, 128);
-  EngineModel m;
-  m.prefill = p.cached.graph.clone();
-  m.decode = std::move(p.cached.graph);
-  if (fuse) apply_all_moves(&m.prefill, &m.decode, {});
-  m.prefill.erase_unused_weights();
-  m.decode.erase_unused_weights();
-  m.weights = model.weights;
-  m.max_positions = model.config.max_positions;
-  return m;
 }
 
 int run(const Flags& f) {
@@ -99,9 +86,9 @@ int run(const Flags& f) {
     if (asked("captured"))
       results.push_back({"captured", check_captured(model.graph, model.weights, reference)});
     if (asked("cached"))
-      results.push_back({"cached", run_cached(engine_of(model, false), reference, f.threads)});
+      results.push_back({"cached", run_cached(engine_model(model, false), reference, f.threads)});
     if (asked("optimized"))
-      results.push_back({"optimized", run_cached(engine_of(model, true), reference, f.threads)});
+      results.push_back({"optimized", run_cached(engine_model(model, true), reference, f.threads)});
   }
   bool passed = true;
   for (const StageResult& r : results) passed &= r.agreement.passed;

@@ -1,8 +1,7 @@
 #include "cli/open.h"
 
-#include "base/error.h"
 #include "trial/deployment.h"
-#include "trial/optimize.h"
+#include "trial/engine_model.h"
 
 namespace tk::cli {
 
@@ -16,21 +15,8 @@ Opened open_model(const std::string& path, bool fuse) {
     out.tokenizer_path = d.tokenizer_path;
     return out;
   }
-  CapturedModel model = load_model(path);
-  if (!model.has_weights)
-    throw UserError("TK0810",
-                    cat("the model in ", model.folder.string(), " has no weights: it can't be run"))
-        .help("tokamak inspect shows its structure");
-  constexpr std::int64_t block_size = 128;
-  Prepared p = prepare(model, block_size);
-  out.engine.prefill = p.cached.graph.clone();
-  out.engine.decode = std::move(p.cached.graph);
-  if (fuse) apply_all_moves(&out.engine.prefill, &out.engine.decode, {});
-  out.engine.prefill.erase_unused_weights();
-  out.engine.decode.erase_unused_weights();
-  out.engine.weights = std::move(model.weights);
-  out.engine.block_size = block_size;
-  out.engine.max_positions = model.config.max_positions;
+  const CapturedModel model = load_model(path);
+  out.engine = engine_model(model, fuse);
   out.config = model.config;
   out.folder = model.folder;
   out.tokenizer_path = model.tokenizer_path;

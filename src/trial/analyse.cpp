@@ -7,7 +7,7 @@
 namespace tk {
 
 std::string display_name(const CapturedModel& model) {
-  const std::string stem = model.graph_path.stem().string();
+  std::string stem = model.graph_path.stem().string();
   if (stem != "model" && !stem.empty()) return stem;
   const std::filesystem::path folder = std::filesystem::absolute(model.folder).lexically_normal();
   return folder.filename().empty() ? folder.parent_path().filename().string()

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "cpu/kernels/bandwidth.h"
 #include "graph/rewrite.h"
+#include "trial/engine_model.h"
 #include "trial/machine.h"
 #include "trial/rows.h"
 #include "trial/site_check.h"
@@ -108,20 +109,13 @@ class Pipeline {
   }
 
   std::unique_ptr<Runner> runner(const Graph& prefill, const Graph& decode) const {
-    EngineModel m;
-    m.prefill = prefill.clone();
-    m.decode = decode.clone();
-    m.prefill.erase_unused_weights();
-    m.decode.erase_unused_weights();
-    m.weights = model_.weights;
-    m.block_size = o_.block_size;
-    m.max_positions = model_.config.max_positions;
     RunnerOptions r;
     r.threads = o_.threads;
     r.max_batch = 4;
     r.team = team_;
     r.max_len = max_len_;
-    return std::make_unique<Runner>(std::move(m), r);
+    return std::make_unique<Runner>(
+        engine_model(model_, prefill.clone(), decode.clone(), o_.block_size), r);
   }
 
   void baseline() {
@@ -185,9 +179,8 @@ class Pipeline {
   }
 
   std::vector<std::int64_t> bench_ids(std::int64_t n) const {
-    return spread_ids(n, ledger_vocab());
+    return spread_ids(n, out_.ledger.model.vocab);
   }
-  std::int64_t ledger_vocab() const { return out_.ledger.model.vocab; }
 
   TimingOptions timing(double budget) const {
     TimingOptions t;
