@@ -35,7 +35,8 @@ constexpr Target all[] = {{"AVX3_BF16", HWY_AVX3, true},
 
 bool available(const Target& t) {
   if (t.bf16_dot && !cpu_has_bf16_dot()) return false;
-  return t.hwy == HWY_SCALAR || (hwy::SupportedTargets() & t.hwy) != 0;
+  // Highway names what the processor has, also where nothing was compiled for it.
+  return t.hwy == HWY_SCALAR || (hwy::SupportedTargets() & HWY_TARGETS & t.hwy) != 0;
 }
 
 const bool bf16_dot_present = cpu_has_bf16_dot();
