@@ -166,6 +166,7 @@ void print_ops(const Graph& g) {
   std::map<std::string_view, int> counts;
   for (Node* n : nodes(g)) ++counts[n->op->name];
   std::vector<std::pair<int, std::string_view>> sorted;
+  sorted.reserve(counts.size());
   for (const auto& [name, n] : counts) sorted.emplace_back(-n, name);
   std::sort(sorted.begin(), sorted.end());
   for (const auto& [n, name] : sorted) fmt::print("{:>6}  {}\n", -n, name);
@@ -174,17 +175,17 @@ void print_ops(const Graph& g) {
 int run(const Flags& f) {
   Summary s = summarise(f);
   if (f.graph || f.ops) {
-    if (f.stage != "captured" && !s.prepared)
-      throw UserError("TK0709", cat("there is no stage '", f.stage, "' of this model"))
-          .note(s.problem);
     const Graph* g = &s.model.graph;
-    if (f.stage == "canonical") g = &s.prepared->captured;
-    if (f.stage == "cached") g = &s.prepared->cached.graph;
-    Graph prefill;
     Graph decode;
+    if (f.stage != "captured") {
+      if (!s.prepared)
+        throw UserError("TK0709", cat("there is no stage '", f.stage, "' of this model"))
+            .note(s.problem);
+      g = f.stage == "canonical" ? &s.prepared->captured : &s.prepared->cached.graph;
+    }
     if (f.stage == "optimized") {
-      prefill = s.prepared->cached.graph.clone();
-      decode = s.prepared->cached.graph.clone();
+      Graph prefill = g->clone();
+      decode = g->clone();
       apply_all_moves(&prefill, &decode, {});
       g = &decode;
     }
