@@ -1,9 +1,10 @@
+#include "base/html.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "base/html.h"
 #include "report/page.h"
 #include "report/report.h"
 #include "report/text.h"
