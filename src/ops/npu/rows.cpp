@@ -28,6 +28,9 @@ void read_row(const TensorView& t, std::int64_t offset, std::int64_t step, std::
     case DType::f64:
       return read(t.as<double>() + offset, step, n, out,
                   [](double x) { return static_cast<float>(x); });
+    case DType::i8:
+      return read(t.as<std::int8_t>() + offset, step, n, out,
+                  [](std::int8_t x) { return static_cast<float>(x); });
     default:
       TK_CHECK(false, "rows of ", name_of(t.dtype));
   }
@@ -49,6 +52,10 @@ void write_row(const TensorView& t, std::int64_t offset, std::int64_t step, std:
         break;
       case DType::f64:
         t.as<double>()[at] = static_cast<double>(in[i]);
+        break;
+      case DType::i8:
+        t.as<std::int8_t>()[at] =
+            static_cast<std::int8_t>(std::clamp(std::nearbyint(in[i]), -128.0F, 127.0F));
         break;
       default:
         TK_CHECK(false, "rows of ", name_of(t.dtype));

@@ -12,7 +12,7 @@ namespace tk::ops {
 // The n elements from `offset` on, `step` apart, as f32.
 void read_row(const TensorView& t, std::int64_t offset, std::int64_t step, std::int64_t n,
               float* out);
-// The inverse; rounds to nearest even.
+// The inverse; rounds to nearest even, i8 is saturated.
 void write_row(const TensorView& t, std::int64_t offset, std::int64_t step, std::int64_t n,
                const float* in);
 
