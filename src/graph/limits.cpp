@@ -86,6 +86,11 @@ std::optional<DType> dtype_named(std::string_view name) {
   return it == names.end() ? std::nullopt : std::optional(it->second);
 }
 
+// What may be known beyond the call.
+bool is_fact(std::string_view name) {
+  return name == "graph" || name == "phase" || name == "world" || name == "weight_nz";
+}
+
 // Contents as a list of numbers.
 Val contents(const TensorRef& t) {
   if (t.data == nullptr || t.data->data == nullptr) return {Unknown{}};
@@ -268,6 +273,7 @@ class Evaluator {
     if (op.npu != nullptr)
       for (const Symbol& s : op.npu->symbols)
         if (s.name == n) return symbol(s);
+    if (scope_.unknown.contains(n)) return {Unknown{}};
     if (const int i = op.parsed().tensor_index(n); i >= 0) {
       if (!scope_.args.has(i)) return {None{}};
       const auto at = static_cast<std::size_t>(i);
@@ -277,8 +283,7 @@ class Evaluator {
     if (op.parsed().find_attr(n) != nullptr) return of_attr(scope_.args.attr(n));
     if (const auto d = dtype_named(n)) return {*d};
     if (n == "soc") return scope_.soc.empty() ? Val{Unknown{}} : Val{std::string(scope_.soc)};
-    for (const std::string_view fact : {"graph", "phase", "world", "weight_nz"})
-      if (n == fact) return {Unknown{}};
+    if (is_fact(n)) return {Unknown{}};
     fail(cat("unknown name '", n, "'"));
   }
 
@@ -544,6 +549,27 @@ const LimitExpr& parsed(std::string_view text) {
   return it->second;
 }
 
+bool is_function(std::string_view name) {
+  constexpr std::string_view names[] = {"abs",        "all", "any",   "ceil", "diff",
+                                        "increasing", "len", "max",   "min",  "nondecreasing",
+                                        "prod",       "sum", "unique"};
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+void collect_unknown(const OpDef& op, const LimitExpr& e, std::vector<std::string>* names) {
+  const auto known = [&](std::string_view n) {
+    if (op.npu != nullptr)
+      for (const Symbol& s : op.npu->symbols)
+        if (s.name == n) return true;
+    return op.parsed().tensor_index(n) >= 0 || op.parsed().find_attr(n) != nullptr ||
+           dtype_named(n).has_value() || is_fact(n) || n == "soc" || n == "True" || n == "False" ||
+           n == "None";
+  };
+  if (e.kind == Kind::name && !known(e.text)) names->push_back(e.text);
+  if (e.kind == Kind::call && !is_function(e.text)) names->push_back(e.text + "()");
+  for (const LimitExpr& a : e.args) collect_unknown(op, a, names);
+}
+
 LimitState state_of(const std::optional<bool>& truth) {
   return !truth ? LimitState::unknown : *truth ? LimitState::holds : LimitState::violated;
 }
@@ -590,6 +616,12 @@ std::string value_of_symbol(const LimitScope& scope, const Symbol& symbol) {
   if (const auto it = scope.facts.find(symbol.name); it != scope.facts.end())
     return text_of(of_attr(&it->second));
   return text_of(e.eval(parsed(symbol.expr)));
+}
+
+std::vector<std::string> unknown_names(const OpDef& op, std::string_view expr) {
+  std::vector<std::string> names;
+  collect_unknown(op, parsed(expr), &names);
+  return names;
 }
 
 std::optional<LimitChange> smallest_change(const LimitScope& scope, const Limit& limit) {

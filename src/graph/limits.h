@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,6 +24,7 @@ struct LimitScope {
   std::string_view soc = "";
   std::span<const TensorView> values = {};  // per input; data null where it is not known
   std::map<std::string, Attr, std::less<>> facts;
+  std::set<std::string, std::less<>> unknown = {};  // arguments of which nothing is known
 };
 
 enum class LimitState : unsigned char {
@@ -40,6 +42,11 @@ struct LimitResult {
 // Every limit that applies to the soc (all of them when that is empty).
 std::vector<LimitResult> check_limits(const LimitScope& scope);
 LimitResult check_limit(const LimitScope& scope, const Limit& limit);
+
+// The names of an expression (of a limit or a symbol) that nothing of the operator has, and its
+// functions that there are not: such an expression is a mistake of ours. Throws InternalError where
+// it doesn't parse.
+std::vector<std::string> unknown_names(const OpDef& op, std::string_view expr);
 
 // The value of a symbol of the operator as text; "?" when it is not known.
 std::string value_of_symbol(const LimitScope& scope, const Symbol& symbol);

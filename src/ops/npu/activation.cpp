@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "graph/graph.h"
+#include "ops/cost.h"
 #include "ops/infer.h"
 #include "ops/npu/npu_ops.h"
 #include "ops/npu/rows.h"
@@ -67,10 +68,14 @@ void geglu_eval(const EvalArgs& a) {
   pairs(a.in(0), a.out(1), dim, false, [&](float l, float r) { return gelu(left ? l : r); });
 }
 
-std::vector<Type> gelu_infer(const Args& args) {
-  if (!is_float(args.in(0).dtype)) args.fail("needs a floating-point tensor");
+void need_approximate(const Args& args) {
   const std::string& a = args.text("approximate");
   if (a != "none" && a != "tanh") args.fail(cat("needs approximate none or tanh, got '", a, "'"));
+}
+
+std::vector<Type> gelu_infer(const Args& args) {
+  if (!is_float(args.in(0).dtype)) args.fail("needs a floating-point tensor");
+  need_approximate(args);
   return {args.in(0)};
 }
 
@@ -106,6 +111,45 @@ void clear_past_groups(const EvalArgs& a, int dim) {
   std::memset(a.out().as<char>() + used * width, 0,
               static_cast<std::size_t>((rows - used) * width));
 }
+
+// f of each element, rounded once.
+template <typename F>
+void each(const EvalArgs& a, F f) {
+  const Tensor x = to_dtype(a.in(0), DType::f32);
+  for (std::int64_t i = 0; i < x.numel(); ++i) x.as<float>()[i] = f(x.as<float>()[i]);
+  write_row(a.out(), 0, 1, x.numel(), x.as<float>());
+}
+
+std::vector<Type> float_infer(const Args& args) {
+  need_float(args, 0);
+  return {args.in(0)};
+}
+
+void fast_gelu_eval(const EvalArgs& a) {
+  each(a, [](float x) { return x * sigmoid(1.702F * x); });
+}
+void silu_eval(const EvalArgs& a) {
+  each(a, [](float x) { return x * sigmoid(x); });
+}
+
+std::vector<Type> gelu_mul_infer(const Args& args) {
+  need_approximate(args);
+  Type t = args.in(0);
+  if (t.rank() < 2 || !is_float(t.dtype))
+    args.fail(cat("needs a floating-point tensor of 2 or more axes, got ", t.str()));
+  const auto half = exact_div(t.dim(-1), 2);
+  if (!half) args.fail(cat("needs an even last axis, got ", t.str()));
+  t.shape.back() = *half;
+  return {t};
+}
+
+void gelu_mul_eval(const EvalArgs& a) {
+  const bool tanh = a.text("approximate") == "tanh";
+  pairs(a.in(0), a.out(), a.in(0).rank() - 1, false,
+        [&](float l, float r) { return (tanh ? gelu_tanh(l) : gelu_erf(l)) * r; });
+}
+
+Cost activation_cost(const Args& args, const Load&) { return moved(args, 8); }
 
 void clipped_swiglu_eval(const EvalArgs& a) {
   const auto alpha = static_cast<float>(a.f64("alpha"));
@@ -158,6 +202,51 @@ constexpr NpuFacts gelu_facts{
     .a2 = "unknown",
     .a3 = "unknown",
     .graph_mode = "no document; shape function; GE converter",
+};
+
+constexpr std::string_view fast_gelu_notes[] = {"the older series have another formula"};
+constexpr Limit fast_gelu_limits[] = {
+    {"fast_gelu.dtype", "input.dtype in (fp16, fp32, bf16)"},
+    {"fast_gelu.rank", "input.ndim <= 8"},
+};
+constexpr NpuFacts fast_gelu_facts{
+    .group = "ffn",
+    .signature = "npu_fast_gelu(Tensor input) -> Tensor",
+    .source = "wheel docs",
+    .a2 = "yes",
+    .a3 = "yes",
+    .graph_mode = "stated; shape function; GE converter",
+    .notes = fast_gelu_notes,
+    .limits = fast_gelu_limits,
+};
+
+constexpr std::string_view gelu_mul_notes[] = {
+    "where the last axis is not a multiple of 32 bytes separate operators are faster",
+};
+constexpr Limit gelu_mul_limits[] = {
+    {"gelu_mul.last", "input.shape[-1] % 2 == 0 and input.shape[-1] <= 1024"},
+    {"gelu_mul.rows", "prod(input.shape[:-1]) <= 200000"},
+    {"gelu_mul.dtype", "input.dtype in (fp16, fp32, bf16)"},
+    {"gelu_mul.rank", "2 <= input.ndim <= 8"},
+};
+constexpr NpuFacts gelu_mul_facts{
+    .group = "ffn",
+    .signature = "npu_gelu_mul(Tensor input, *, str approximate='none') -> Tensor",
+    .source = "wheel docs",
+    .a2 = "yes",
+    .a3 = "yes",
+    .graph_mode = "not stated; shape function; no GE converter",
+    .notes = gelu_mul_notes,
+    .limits = gelu_mul_limits,
+};
+
+constexpr NpuFacts silu_facts{
+    .group = "misc",
+    .signature = "npu_silu(Tensor input) -> Tensor",
+    .source = "wheel docs",
+    .a2 = "not named",
+    .a3 = "not named",
+    .graph_mode = "not stated; shape function; no GE converter",
 };
 
 constexpr std::string_view clipped_swiglu_notes[] = {
@@ -227,6 +316,36 @@ const OpDef npu_clipped_swiglu{
     .infer = clipped_swiglu_infer,
     .eval = clipped_swiglu_eval,
     .npu = &clipped_swiglu_facts,
+};
+
+const OpDef npu_fast_gelu{
+    .name = "npu.npu_fast_gelu",
+    .schema = "(Tensor input) -> Tensor",
+    .doc = "input * sigmoid(1.702 * input), as on a2 and a3.",
+    .infer = float_infer,
+    .eval = fast_gelu_eval,
+    .cost = activation_cost,
+    .npu = &fast_gelu_facts,
+};
+
+const OpDef npu_gelu_mul{
+    .name = "npu.npu_gelu_mul",
+    .schema = "(Tensor input, str approximate=\"none\") -> Tensor",
+    .doc = "gelu(a) * b, a and b being the halves of the last axis.",
+    .infer = gelu_mul_infer,
+    .eval = gelu_mul_eval,
+    .cost = activation_cost,
+    .npu = &gelu_mul_facts,
+};
+
+const OpDef npu_silu{
+    .name = "npu.npu_silu",
+    .schema = "(Tensor input) -> Tensor",
+    .doc = "input * sigmoid(input).",
+    .infer = float_infer,
+    .eval = silu_eval,
+    .cost = activation_cost,
+    .npu = &silu_facts,
 };
 
 }  // namespace tk::ops
