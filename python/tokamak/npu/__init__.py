@@ -5,29 +5,44 @@ device "npu" work; `python -m tokamak.npu SCRIPT` does it for a script that know
 Every number comes from the operators' C++ reference. docs/commands/npu.md has the whole story.
 """
 
+import importlib
+import os
 import sys
 from pathlib import Path
 
 import torch
 
-from . import functions, library, registry
+from . import compiled, device, functions, hccl, library, registry
 
-__all__ = ["functions", "install", "library", "registry"]
+__all__ = ["compiled", "device", "functions", "hccl", "install", "library", "registry"]
 
 SITE = Path(__file__).resolve().parent / "site"
 
-_installed = []  # the torch.library that holds the definitions; they go with it
+_installed = []  # registrations with torch, which go when their object goes
 
 
 def install():
     """Turns the emulation on; a second call does nothing."""
     if _installed:
         return
-    lib = torch.library.Library("npu", "DEF")
-    registry.register(lib)
-    _installed.append(lib)
+    operators = torch.library.Library("npu", "DEF")
+    _installed.append(operators)
+    registry.register(operators)
     if str(SITE) not in sys.path:
         sys.path.insert(0, str(SITE))
+    _installed.extend(device.install(importlib.import_module("torch_npu.npu")))
+    if torch.distributed.is_available():
+        _installed.append(hccl.install())
+    compiled.register_backends()
 
 
-install()
+def pass_on():
+    """Lets Python processes that this one starts find the packages too (torchrun, spawn)."""
+    ours = [str(SITE), str(SITE.parents[2])]
+    others = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p not in ours]
+    os.environ["PYTHONPATH"] = os.pathsep.join(ours + [p for p in others if p])
+
+
+# python -m tokamak.npu loads this package before __main__, which installs in its own time.
+if not (sys.argv[:1] == ["-m"] and "tokamak.npu" in sys.orig_argv):
+    install()

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import json
 import os
+import re
 from pathlib import Path
 
 import torch
@@ -78,13 +79,34 @@ def find_library():
 def _library():
     lib = ctypes.CDLL(str(find_library()))
     lib.tk_npu_text.restype = ctypes.c_char_p
+    lib.tk_npu_rehome.restype = ctypes.c_void_p
+    lib.tk_npu_rehome.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int64]
+    lib.tk_npu_memory_used.restype = lib.tk_npu_memory_peak.restype = ctypes.c_int64
     return lib
+
+
+def rehome(managed, device_type, index, counted):
+    """See src/capi/memory.cpp."""
+    return _library().tk_npu_rehome(managed, device_type, index, counted)
+
+
+def memory_used():
+    return _library().tk_npu_memory_used()
+
+
+def memory_peak():
+    return _library().tk_npu_memory_peak()
+
+
+def reset_memory_peak():
+    _library().tk_npu_memory_reset_peak()
 
 
 def _checked(status):
     text = _library().tk_npu_text().decode()
     if status == 1:
-        raise RuntimeError(text.removeprefix("error").lstrip())
+        code, message = re.match(r"error\[(\w+)\]: (.*)", text, re.DOTALL).groups()
+        raise RuntimeError(f"{message}\n[ERROR] ERR01001 OPS invalid parameter ({code})")
     if status != 0:
         raise AssertionError(text)
     return text

@@ -10,7 +10,7 @@ import warnings
 
 import torch
 
-from . import composed, library
+from . import composed, device, formats, library, symbolic
 
 SOCS = ("a2", "a3")
 
@@ -27,6 +27,9 @@ _DTYPE_CODES = {
     11: torch.bool,
     15: torch.bfloat16,
 }
+
+
+_WEIGHTS = ("weight", "x2", "w", "weight1")
 
 
 def soc():
@@ -112,9 +115,17 @@ class Bound:
         self._warned = True
         warnings.warn(f"{self.operator.name}: {reason}", stacklevel=3)
 
+    def facts(self, tensors):
+        """What limits may ask beyond the call itself."""
+        known = {"graph": False}
+        for name, t in zip(self.tensors, tensors, strict=False):
+            if name in _WEIGHTS and isinstance(t, torch.Tensor) and not t.is_meta:
+                known["weight_nz"] = formats.get_npu_format(t) == formats.FRACTAL_NZ
+        return known
+
     def check_limits(self, tensors, attrs, contents):
         self.named()
-        facts = {"graph": False}
+        facts = self.facts(tensors) if contents else {}
         violated = self.operator.check(tensors, attrs, soc(), facts, contents)
         if violated:
             raise RuntimeError(
@@ -189,13 +200,14 @@ def _infer(bound, given):
 
     def one(tensors, attrs):
         bound.check_limits(tensors, attrs, contents=False)
-        device = next(t.device for t in tensors if t is not None)
+        where = next(t.device for t in tensors if t is not None)
+        types = symbolic.guarded(lambda: bound.operator.infer(tensors, attrs), tensors, attrs)
         results = []
-        for i, (dtype, shape) in enumerate(bound.operator.infer(tensors, attrs)):
+        for i, (dtype, shape) in enumerate(types):
             update = bound.operator.updates[i] if i < len(bound.operator.updates) else -1
             changed = tensors[update] if update >= 0 else None
             new = changed is None
-            results.append(torch.empty(shape, dtype=dtype, device=device) if new else changed)
+            results.append(torch.empty(shape, dtype=dtype, device=where) if new else changed)
         return results
 
     return bound.results(_each(bound, tensors, attrs, one))
@@ -207,9 +219,24 @@ def _kernel(bound):
     def reference(**given):
         return _run(bound, bound.fill((), given))
 
-    def kernel(*args, **kwargs):
+    def check(**given):
+        bound.check_limits(*bound.bind(bound.fill((), given)), contents=True)
+
+    reference.check = check
+
+    def on_host(*args, **kwargs):
         given = bound.fill(args, kwargs)
         return _run(bound, given) if made is None else made(reference, **given)
+
+    def kernel(*args, **kwargs):
+        call = device.Twins(bound.operator.name)
+        host_args = [call.argument(a) for a in args]
+        host_kwargs = {k: call.argument(v) for k, v in kwargs.items()}
+        call.check_devices()
+        results = call.result(on_host(*host_args, **host_kwargs))
+        if device.recording is not None:
+            device.record(kernel, args, kwargs, results)
+        return results
 
     return kernel
 

@@ -1,5 +1,6 @@
 """Sizes that are not numbers yet (torch.SymInt), in the notation of graphs and back."""
 
+import itertools
 import operator
 
 import torch
@@ -12,12 +13,15 @@ _FUNCTIONS = {
 }
 
 
+_fixed = {}  # symbol -> number, while it is tried
+
+
 def _expression(e):
     """A sympy expression as the text of a size; KeyError when there is no such notation."""
     if e.is_Integer:
         return str(int(e))
     if e.is_Symbol:
-        return e.name
+        return str(_fixed.get(e.name, e.name))
     name = type(e).__name__
     parts = [_expression(a) for a in e.args]
     if name == "Add":
@@ -57,7 +61,9 @@ def _collect(sizes, found):
             env = size.node.shape_env
             for symbol in size.node.expr.free_symbols:
                 if symbol.name not in found:
-                    found[symbol.name] = env.create_symintnode(symbol, hint=env.size_hint(symbol))
+                    hint = env.size_hint(symbol, allow_none=True)
+                    hint = None if hint is None else int(hint)
+                    found[symbol.name] = env.create_symintnode(symbol, hint=hint)
 
 
 def evaluate(size, sizes):
@@ -65,3 +71,31 @@ def evaluate(size, sizes):
     if size.lstrip("-").isdigit():
         return int(size)
     return eval(size, {"__builtins__": {}}, {**_FUNCTIONS, **sizes})
+
+
+def guarded(infer, tensors, attrs):
+    """infer(), with as few sizes taken as the number that they have now as it needs: a size that
+    must equal another is not known to be equal while both are symbols. torch guards on those."""
+    try:
+        return infer()
+    except RuntimeError:
+        sizes = sizes_of(tensors, attrs)
+        hints = {n: s.node.hint for n, s in sizes.items() if s.node.hint is not None}
+        for n in range(1, len(hints) + 1):
+            for names in itertools.combinations(hints, n):
+                if _fits(infer, {name: hints[name] for name in names}):
+                    for name in names:
+                        int(sizes[name])  # the guard
+                    return infer()
+        raise
+
+
+def _fits(infer, numbers):
+    _fixed.update(numbers)
+    try:
+        infer()
+        return True
+    except RuntimeError:
+        return False
+    finally:
+        _fixed.clear()

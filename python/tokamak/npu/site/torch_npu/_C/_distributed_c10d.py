@@ -1,0 +1,3 @@
+from tokamak.npu.hccl import ProcessGroupHCCL
+
+__all__ = ["ProcessGroupHCCL"]

@@ -1,0 +1,31 @@
+from tokamak.npu.profiler import (
+    AiCMetrics,
+    ExportType,
+    GcDetectThreshold,
+    ProfilerAction,
+    ProfilerActivity,
+    ProfilerLevel,
+    _ExperimentalConfig,
+    _KinetoProfile,
+    analyse,
+    profile,
+    schedule,
+    supported_activities,
+    tensorboard_trace_handler,
+)
+
+__all__ = [
+    "AiCMetrics",
+    "ExportType",
+    "GcDetectThreshold",
+    "ProfilerAction",
+    "ProfilerActivity",
+    "ProfilerLevel",
+    "_ExperimentalConfig",
+    "_KinetoProfile",
+    "analyse",
+    "profile",
+    "schedule",
+    "supported_activities",
+    "tensorboard_trace_handler",
+]

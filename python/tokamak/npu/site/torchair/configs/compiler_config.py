@@ -1,0 +1,3 @@
+from tokamak.npu.compiled import CompilerConfig
+
+__all__ = ["CompilerConfig"]

@@ -1,0 +1,1 @@
+"""Converters to GE graphs: nothing is converted here."""

@@ -1,0 +1,1 @@
+"""Importing it lets collectives be captured, which needs nothing here."""
