@@ -62,8 +62,10 @@ def predicted(steps, dynamic):
 
 def lists(batches):
     """Growing lengths: a list that goes up by one each step."""
-    return [{"x": Tensor((b, 8)), "lengths": [5 + i + j for j in range(b)]}
-            for i, b in enumerate(batches)]
+    return [
+        {"x": Tensor((b, 8)), "lengths": [5 + i + j for j in range(b)]}
+        for i, b in enumerate(batches)
+    ]
 
 
 def tensors(batches):
@@ -90,6 +92,7 @@ def test_measured_counts(name):
 
 def random_steps(rng):
     """Inputs of a random kind each, which change now and then."""
+
     def value(kind):
         if kind == "tensor":
             shape = [rng.choice([0, 1, 2, 3, 4, 8]) for _ in range(rng.choice([1, 2, 2, 3]))]
@@ -153,9 +156,15 @@ def test_reasons_name_the_input():
 
 
 def decode(steps, batches=(4,), cache=7):
-    return [{"x": Tensor((b, 64)), "cache": Tensor((64, 8), address=cache),
-             "lengths": [10 + s + i for i in range(b)]}
-            for b in batches for s in range(steps)]
+    return [
+        {
+            "x": Tensor((b, 64)),
+            "cache": Tensor((64, 8), address=cache),
+            "lengths": [10 + s + i for i in range(b)],
+        }
+        for b in batches
+        for s in range(steps)
+    ]
 
 
 def captures(steps, **options):
@@ -199,14 +208,17 @@ def test_the_capture_limit():
     assert len(result.captures) == 3 and result.capture_eager_from == 3
 
 
-@pytest.mark.parametrize("wrong", [
-    lambda: CaptureOptions(capture_limit=0),
-    lambda: CaptureOptions(capture_limit=-1),
-    lambda: Tensor((2, -1)),
-    lambda: Tensor((2,), static=[3]),
-    lambda: predict([{"x": object()}]),
-    lambda: predict([], dynamic="yes"),
-])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: CaptureOptions(capture_limit=0),
+        lambda: CaptureOptions(capture_limit=-1),
+        lambda: Tensor((2, -1)),
+        lambda: Tensor((2,), static=[3]),
+        lambda: predict([{"x": object()}]),
+        lambda: predict([], dynamic="yes"),
+    ],
+)
 def test_bad_input_is_refused(wrong):
     with pytest.raises(tokamak.Error) as error:
         wrong()

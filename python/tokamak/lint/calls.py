@@ -13,7 +13,7 @@ from .names import (
     KEEPS_DTYPE,
     VIEWS,
 )
-from .program import Class, Function
+from .program import Class
 from .values import (
     EXTERNAL,
     FALSE_VALUE,
@@ -25,10 +25,8 @@ from .values import (
     HOST_VALUE,
     LIST,
     MASK_VALUE,
-    MISSING,
     NONE_VALUE,
     NUMPY,
-    NUMPY_VALUE,
     OBJECT,
     SYNCED,
     SYNCED_VALUE,
@@ -47,8 +45,17 @@ from .values import (
 )
 
 # Decorators whose function runs outside the graph, or is one operator for it.
-_OPAQUE = ("disable", "custom_op", "register_fake", "impl", "triton_op", "jit", "allow_in_graph",
-           "assume_constant_result", "dont_skip_tracing_this")
+_OPAQUE = (
+    "disable",
+    "custom_op",
+    "register_fake",
+    "impl",
+    "triton_op",
+    "jit",
+    "allow_in_graph",
+    "assume_constant_result",
+    "dont_skip_tracing_this",
+)
 _TRACING = {"is_compiling", "is_torchdynamo_compiling", "is_dynamo_compiling"}
 _NOT_TRACING = {"is_tracing", "is_scripting", "is_in_onnx_export", "is_exporting"}
 _TORCH = ("torch.", "torch_npu.", "torchair.", "npugraph_ex.", "einops.", "custom_ops.")
@@ -94,7 +101,8 @@ class Calls:
             base = self.evaluate(func.value)
             if base.kind == EXTERNAL:
                 return self._call_value(
-                    node, Value(EXTERNAL, dotted=f"{base.dotted}.{func.attr}"), func.attr)
+                    node, Value(EXTERNAL, dotted=f"{base.dotted}.{func.attr}"), func.attr
+                )
             if base.kind == OBJECT or (base.kind == FUNCTION and isinstance(base.target, Class)):
                 return self._call_method(node, base, func.attr)
             return self._method(node, base, func.attr)
@@ -129,10 +137,21 @@ class Calls:
             return self._call_given(node, value)
         args, kwargs, splat = self._arguments(node)
         if value.kind == EXTERNAL:
-            call = Call(node, value.dotted.rpartition(".")[2], args, kwargs, dotted=value.dotted,
-                        splat=splat)
-            if call.name in ("default", "Tensor", "out", "int", "overload") \
-                    and value.dotted.startswith("torch.ops."):
+            call = Call(
+                node,
+                value.dotted.rpartition(".")[2],
+                args,
+                kwargs,
+                dotted=value.dotted,
+                splat=splat,
+            )
+            if call.name in (
+                "default",
+                "Tensor",
+                "out",
+                "int",
+                "overload",
+            ) and value.dotted.startswith("torch.ops."):
                 call.dotted = value.dotted.rpartition(".")[0]
                 call.name = call.dotted.rpartition(".")[2]
             return self._external(call)
@@ -225,8 +244,9 @@ class Calls:
         cls = base.target
         method = self.program.method(cls, name)
         if method is not None:
-            return self._call_given(node, Value(
-                FUNCTION, target=method, owner=base if base.kind == OBJECT else None))
+            return self._call_given(
+                node, Value(FUNCTION, target=method, owner=base if base.kind == OBJECT else None)
+            )
         if name in ("__call__",):
             args, kwargs, _ = self._arguments(node)
             return self.call_object(node, base, args, kwargs)
@@ -318,13 +338,19 @@ class Calls:
             return MASK_VALUE
         if name in VIEWS:
             value = tensor(base.root, base.bool_mask, base.grows)
-            return list_of(elem=value) if name in ("chunk", "split", "unbind", "tensor_split") \
+            return (
+                list_of(elem=value)
+                if name in ("chunk", "split", "unbind", "tensor_split")
                 else value
+            )
         if name in ("topk", "sort", "aminmax", "kthvalue", "mode", "frexp"):
             return list_of(items=[TENSOR_VALUE, TENSOR_VALUE])
         if name in ("max", "min", "median", "cummax", "cummin") and (call.args or call.kwargs):
-            return TENSOR_VALUE if call.args and call.args[0].kind == TENSOR \
+            return (
+                TENSOR_VALUE
+                if call.args and call.args[0].kind == TENSOR
                 else list_of(items=[TENSOR_VALUE, TENSOR_VALUE])
+            )
         if name in KEEPS_DTYPE and base.bool_mask:
             return MASK_VALUE
         if name.endswith("_") and not name.endswith("__"):
@@ -409,28 +435,45 @@ class Calls:
 
     def _torch_function(self, call):
         name = call.name
-        if name in HOST_FUNCTIONS or name.startswith("is_") or call.dotted.startswith(("torch.distributed.get_", "torch.npu.",
-                                                            "torch.cuda.", "torch.compiler.",
-                                                            "torch._dynamo.")):
+        if (
+            name in HOST_FUNCTIONS
+            or name.startswith("is_")
+            or call.dotted.startswith(
+                (
+                    "torch.distributed.get_",
+                    "torch.npu.",
+                    "torch.cuda.",
+                    "torch.compiler.",
+                    "torch._dynamo.",
+                )
+            )
+        ):
             return HOST_VALUE
         if name[:1].isupper() and name not in CONSTRUCTORS:
             return UNKNOWN_VALUE
         first = call.args[0] if call.args else None
-        if name in BOOL_RESULTS or (name in CONSTRUCTORS | {"zeros", "ones", "full", "zeros_like",
-                                                            "ones_like", "full_like", "empty"}
-                                    and _is_bool_dtype(call.kwargs.get("dtype"))):
+        if name in BOOL_RESULTS or (
+            name
+            in CONSTRUCTORS
+            | {"zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "empty"}
+            and _is_bool_dtype(call.kwargs.get("dtype"))
+        ):
             return MASK_VALUE
         if first is not None and first.kind == TENSOR:
             if name in VIEWS:
                 value = tensor(first.root, first.bool_mask, first.grows)
-                return list_of(elem=value) if name in ("chunk", "split", "unbind",
-                                                       "tensor_split") else value
+                return (
+                    list_of(elem=value)
+                    if name in ("chunk", "split", "unbind", "tensor_split")
+                    else value
+                )
             if name in KEEPS_DTYPE and first.bool_mask:
                 return MASK_VALUE
         if name in ("topk", "sort", "aminmax", "kthvalue"):
             return list_of(items=[TENSOR_VALUE, TENSOR_VALUE])
         if name in ("max", "min", "median", "cummax", "cummin") and (
-                "dim" in call.kwargs or (len(call.args) > 1 and call.args[1].kind == HOST)):
+            "dim" in call.kwargs or (len(call.args) > 1 and call.args[1].kind == HOST)
+        ):
             return list_of(items=[TENSOR_VALUE, TENSOR_VALUE])
         if name in ("broadcast_tensors", "meshgrid", "unbind", "split", "chunk"):
             return list_of(elem=TENSOR_VALUE)
@@ -450,12 +493,17 @@ class Calls:
                 copy = list_of(elem=first.elem, items=first.items)
                 copy.sites = list(first.sites)
                 copy.unbounded = first.unbounded
-                if not copy.sites and name == "list" and copy.elem is not None \
-                        and copy.elem.kind == TENSOR:
+                if (
+                    not copy.sites
+                    and name == "list"
+                    and copy.elem is not None
+                    and copy.elem.kind == TENSOR
+                ):
                     copy.sites.append(node)
                 return copy
-            return first if first.kind in (HOST, SYNCED, NUMPY) else list_of(
-                elem=self.item_of(first))
+            return (
+                first if first.kind in (HOST, SYNCED, NUMPY) else list_of(elem=self.item_of(first))
+            )
         if name in ("list", "tuple", "set"):
             return list_of()
         if name == "dict":
@@ -490,8 +538,9 @@ class Calls:
         if any(a.kind == SYNCED for a in flat):
             return SYNCED_VALUE
         if flat and all(a.kind == HOST for a in flat):
-            value = Value(HOST, frozen=any(a.frozen for a in flat),
-                          grows=any(a.grows for a in flat))
+            value = Value(
+                HOST, frozen=any(a.frozen for a in flat), grows=any(a.grows for a in flat)
+            )
             value.shape_of = any(a.shape_of for a in flat)
             return value
         return UNKNOWN_VALUE
@@ -510,7 +559,8 @@ class Calls:
             return self.attribute(args[0], args[1].const)
         if isinstance(args[1].const, str):
             fake = ast.copy_location(
-                ast.Attribute(value=node.args[0], attr=args[1].const, ctx=ast.Load()), node)
+                ast.Attribute(value=node.args[0], attr=args[1].const, ctx=ast.Load()), node
+            )
             self.quiet += 1
             value = self.evaluate(fake)
             self.quiet -= 1
@@ -519,21 +569,82 @@ class Calls:
 
 
 def _is_super(node):
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) \
-        and node.func.id == "super"
+    return (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
+    )
 
 
 def _is_bool_dtype(value):
     return value is not None and (
-        value.dotted in ("torch.bool", "builtins.bool") or value.const == "bool")
+        value.dotted in ("torch.bool", "builtins.bool") or value.const == "bool"
+    )
 
 
-_MAKES_TENSOR = {"new_zeros", "new_empty", "new_ones", "new_full", "unsqueeze", "contiguous",
-                 "index_select", "masked_fill", "softmax", "permute", "transpose", "reshape",
-                 "view", "squeeze", "flatten", "clone", "detach", "bfloat16", "half", "float"}
-_BUILTINS = {"abs", "all", "any", "bool", "callable", "dict", "divmod", "enumerate", "float",
-             "getattr", "hasattr", "hash", "id", "input", "int", "isinstance", "issubclass",
-             "iter", "len", "list", "map", "max", "min", "next", "open", "pow", "print", "range",
-             "repr", "reversed", "round", "set", "setattr", "slice", "sorted", "str", "sum",
-             "tuple", "type", "zip", "breakpoint", "exec", "eval"}
+_MAKES_TENSOR = {
+    "new_zeros",
+    "new_empty",
+    "new_ones",
+    "new_full",
+    "unsqueeze",
+    "contiguous",
+    "index_select",
+    "masked_fill",
+    "softmax",
+    "permute",
+    "transpose",
+    "reshape",
+    "view",
+    "squeeze",
+    "flatten",
+    "clone",
+    "detach",
+    "bfloat16",
+    "half",
+    "float",
+}
+_BUILTINS = {
+    "abs",
+    "all",
+    "any",
+    "bool",
+    "callable",
+    "dict",
+    "divmod",
+    "enumerate",
+    "float",
+    "getattr",
+    "hasattr",
+    "hash",
+    "id",
+    "input",
+    "int",
+    "isinstance",
+    "issubclass",
+    "iter",
+    "len",
+    "list",
+    "map",
+    "max",
+    "min",
+    "next",
+    "open",
+    "pow",
+    "print",
+    "range",
+    "repr",
+    "reversed",
+    "round",
+    "set",
+    "setattr",
+    "slice",
+    "sorted",
+    "str",
+    "sum",
+    "tuple",
+    "type",
+    "zip",
+    "breakpoint",
+    "exec",
+    "eval",
+}
 _EXPRESSIONS[ast.Call] = Calls._call

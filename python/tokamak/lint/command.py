@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import traceback
 
 from .. import __version__
 from ..errors import Error
@@ -34,18 +35,33 @@ def _parser():
 def main(arguments=None):
     """Returns the exit code: 0 nothing found, 1 hazards, 2 bad usage or input, 3 our bug."""
     options = _parser().parse_args(arguments)
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(limit, 20000))
+    for stream in (sys.stdout, sys.stderr):  # excerpts may hold what the terminal cannot show
+        stream.reconfigure(errors="backslashreplace")
     try:
-        result = lint(options.paths, options.entry, options.backend)
+        return _run(options)
     except Error as error:
         print(error, file=sys.stderr)
         return 2
+    except BrokenPipeError:  # `tokamak lint ... | head`
+        sys.stderr.close()
+        return 1
+    except Exception:
+        traceback.print_exc()
+        print(
+            "internal error\n  this is a bug in Tokamak; please report it with the command and "
+            "its input",
+            file=sys.stderr,
+        )
+        return 3
+
+
+def _run(options):
+    result = lint(options.paths, options.entry, options.backend)
     findings = result.findings
     if options.json:
         print(report.to_json(findings))
     elif options.sarif:
         print(report.to_sarif(findings, __version__))
     else:
-        print(report.to_text(findings, result.n_files, ", ".join(result.entries) or "nothing"))
+        print(report.to_text(findings, result.n_files, result.entries))
     return 1 if any(f.rule.level != "slow" for f in findings) else 0

@@ -15,8 +15,16 @@ from .options import (
 )
 from .program import dotted_name
 
-_WORDS = ("compile", "torchair", "npugraph_ex", "exe_mode", "custom_op", "torch.library",
-          "Library(", "set_dim_gears")
+_WORDS = (
+    "compile",
+    "torchair",
+    "npugraph_ex",
+    "exe_mode",
+    "custom_op",
+    "torch.library",
+    "Library(",
+    "set_dim_gears",
+)
 
 
 def check(program, sites, reporter, length_lists, backend):
@@ -53,13 +61,22 @@ def _site(site, reporter, backend):
     if kind == "npugraph_ex" and isinstance(options, ast.Dict):
         _options(options, source, reporter)
     mode = _keyword(site.call, "mode")
-    if kind == "npugraph_ex" and site.kind == "compile" and isinstance(mode, ast.Constant) \
-            and mode.value is not None:
-        reporter.add("option-pair", source, site.call,
-                     f'backend="npugraph_ex" takes no mode (here {mode.value!r})')
+    if (
+        kind == "npugraph_ex"
+        and site.kind == "compile"
+        and isinstance(mode, ast.Constant)
+        and mode.value is not None
+    ):
+        reporter.add(
+            "option-pair",
+            source,
+            site.call,
+            f'backend="npugraph_ex" takes no mode (here {mode.value!r})',
+        )
     if site.backend in ("inductor", "cudagraphs") and "torch_npu" in source.text:
-        reporter.add("option-pair", source, site.call,
-                     f"backend={site.backend!r} does not run on an NPU")
+        reporter.add(
+            "option-pair", source, site.call, f"backend={site.backend!r} does not run on an NPU"
+        )
     if site.kind == "cache_compile":
         _cached(site, reporter)
 
@@ -74,24 +91,37 @@ def _options(options, source, reporter):
         given[name] = constant
         if name not in NPUGRAPH_OPTIONS:
             reporter.add("unknown-option", source, key, _unknown(name, NPUGRAPH_OPTIONS))
-        elif constant is not _NOT_KNOWN and NPUGRAPH_OPTIONS[name] is not None \
-                and constant not in NPUGRAPH_OPTIONS[name]:
-            reporter.add("unknown-option", source, key,
-                         f"{name} is one of {_values(NPUGRAPH_OPTIONS[name])}, not {constant!r}")
+        elif (
+            constant is not _NOT_KNOWN
+            and NPUGRAPH_OPTIONS[name] is not None
+            and constant not in NPUGRAPH_OPTIONS[name]
+        ):
+            reporter.add(
+                "unknown-option",
+                source,
+                key,
+                f"{name} is one of {_values(NPUGRAPH_OPTIONS[name])}, not {constant!r}",
+            )
         elif name == "capture_limit" and isinstance(_number(value), int) and _number(value) < 1:
             reporter.add("unknown-option", source, key, "capture_limit is at least 1")
-    if given.get("reuse_graph_pool_in_same_fx") is True and given.get(
-            "use_graph_pool", None) is not None:
-        reporter.add("option-pair", source, options,
-                     "use_graph_pool switches reuse_graph_pool_in_same_fx off")
+    if given.get("reuse_graph_pool_in_same_fx") is True and given.get("use_graph_pool") is not None:
+        reporter.add(
+            "option-pair",
+            source,
+            options,
+            "use_graph_pool switches reuse_graph_pool_in_same_fx off",
+        )
 
 
 _NOT_KNOWN = object()
 
 
 def _number(node):
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(
-            node.operand, ast.Constant):
+    if (
+        isinstance(node, ast.UnaryOp)
+        and isinstance(node.op, ast.USub)
+        and isinstance(node.operand, ast.Constant)
+    ):
         return -node.operand.value
     return node.value if isinstance(node, ast.Constant) else None
 
@@ -115,15 +145,20 @@ def _keyword(call, *names):
 def _cached(site, reporter):
     source, function = site.module.source, site.function
     if isinstance(site.target, ast.Call) and (dotted_name(site.target.func) or "").endswith(
-            "torch.compile"):
+        "torch.compile"
+    ):
         reporter.add("cache-compile", source, site.call, "it replaces torch.compile")
     elif isinstance(site.target, ast.Lambda) or (function is not None and function.cls is None):
         reporter.add("cache-compile", source, site.call, "the function is no method of a module")
     elif function is not None:
         decorators = [d for d in function.decorators if d]
         if decorators:
-            reporter.add("cache-compile", source, site.call,
-                         f"{function.qualified} is decorated with {decorators[0]}")
+            reporter.add(
+                "cache-compile",
+                source,
+                site.call,
+                f"{function.qualified} is decorated with {decorators[0]}",
+            )
     if site.backend == "npugraph_ex" and _keyword(site.call, "ge_cache") is not None:
         reporter.add("cache-compile", source, site.call, "ge_cache is for GE graphs")
     fullgraph = _keyword(site.call, "fullgraph")
@@ -140,8 +175,12 @@ def _repeated_cache(sites, reporter):
     for group in by_function.values():
         cached = [s for s in group if s.kind == "cache_compile"]
         if cached and len(group) > len(cached):
-            reporter.add("cache-compile", cached[0].module.source, cached[0].call,
-                         f"{cached[0].function.qualified} goes through torch.compile as well")
+            reporter.add(
+                "cache-compile",
+                cached[0].module.source,
+                cached[0].call,
+                f"{cached[0].function.qualified} goes through torch.compile as well",
+            )
 
 
 # -- lists of lengths
@@ -158,10 +197,17 @@ def _lengths(program, sites, reporter, length_lists, backend):
             if kind not in ("npugraph_ex", "ge_graph"):
                 continue
             if site.dynamic is False:
-                reporter.add("wrong-dynamic", site.module.source, site.call,
-                             f"{lists[0][2]} is a list in {function.qualified}")
-            elif site.dynamic is True and kind == "ge_graph" and not any(
-                    "mark_static" in m.source.text for m in program.modules):
+                reporter.add(
+                    "wrong-dynamic",
+                    site.module.source,
+                    site.call,
+                    f"{lists[0][2]} is a list in {function.qualified}",
+                )
+            elif (
+                site.dynamic is True
+                and kind == "ge_graph"
+                and not any("mark_static" in m.source.text for m in program.modules)
+            ):
                 reporter.add("missing-mark-static", site.module.source, site.call)
 
 
@@ -174,8 +220,11 @@ def _configs(program, module, reporter):
     for _, nodes in _all_scopes(module):
         names = set()
         for n in nodes:
-            if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call) and (
-                    dotted_name(n.value.func) or "").endswith("CompilerConfig"):
+            if (
+                isinstance(n, ast.Assign)
+                and isinstance(n.value, ast.Call)
+                and (dotted_name(n.value.func) or "").endswith("CompilerConfig")
+            ):
                 names.update(filter(None, map(dotted_name, n.targets)))
         if not names:
             continue
@@ -202,8 +251,12 @@ def _setting(module, node, path, settings, reporter):
     if isinstance(node.value, ast.Constant):
         settings[path] = (node.value.value, node)
         if isinstance(table, tuple) and node.value.value not in table:
-            reporter.add("unknown-option", module.source, node,
-                         f"{path} is one of {_values(table)}, not {node.value.value!r}")
+            reporter.add(
+                "unknown-option",
+                module.source,
+                node,
+                f"{path} is one of {_values(table)}, not {node.value.value!r}",
+            )
 
 
 def _pairs(module, settings, reporter):
@@ -212,8 +265,12 @@ def _pairs(module, settings, reporter):
     for path, values in table.items():
         value, node = settings.get(path, (_NOT_KNOWN, None))
         if value in values:
-            reporter.add("option-pair", module.source, node,
-                         f'{path}={value!r} has no effect with mode="{mode}"')
+            reporter.add(
+                "option-pair",
+                module.source,
+                node,
+                f'{path}={value!r} has no effect with mode="{mode}"',
+            )
 
 
 # -- names of the packages
@@ -241,9 +298,12 @@ def _packages(program, module, nodes, reporter):
             if known is not None:
                 if attribute not in known and not attribute.startswith("_"):
                     near = difflib.get_close_matches(attribute, known, 1, 0.6)
-                    reporter.add("unknown-attribute", module.source, node,
-                                 f"{package}.{attribute}"
-                                 + (f"; did you mean {near[0]}?" if near else ""))
+                    reporter.add(
+                        "unknown-attribute",
+                        module.source,
+                        node,
+                        f"{package}.{attribute}" + (f"; did you mean {near[0]}?" if near else ""),
+                    )
                 break
             full = package
 
@@ -256,11 +316,15 @@ def _recipes(module, nodes, reporter):
         return
     for node in nodes:
         if isinstance(node, ast.Dict):
-            given = {k.value: v for k, v in zip(node.keys, node.values)
-                     if isinstance(k, ast.Constant) and isinstance(v, ast.Constant)}
+            given = {
+                k.value: v
+                for k, v in zip(node.keys, node.values)
+                if isinstance(k, ast.Constant) and isinstance(v, ast.Constant)
+            }
         elif isinstance(node, ast.Call):
-            given = {k.arg: k.value for k in node.keywords
-                     if k.arg and isinstance(k.value, ast.Constant)}
+            given = {
+                k.arg: k.value for k in node.keywords if k.arg and isinstance(k.value, ast.Constant)
+            }
         else:
             continue
         if "exe_mode" in given:
@@ -271,8 +335,9 @@ def recipe(settings, source, node, reporter):
     """The settings of one recipe, by name."""
     mode = settings["exe_mode"]
     if isinstance(mode, str) and mode not in EXE_MODES:
-        reporter.add("unknown-option", source, node,
-                     f"exe_mode is one of {_values(EXE_MODES)}, not {mode!r}")
+        reporter.add(
+            "unknown-option", source, node, f"exe_mode is one of {_values(EXE_MODES)}, not {mode!r}"
+        )
     for (a, x), (b, y), why in RECIPE_PAIRS:
         if settings.get(a) == x and settings.get(b) is y:
             reporter.add("option-pair", source, node, f"{a}={x} with {b}={y}: {why}")
@@ -285,8 +350,9 @@ def _gears(module, nodes, sites, reporter):
     if "set_dim_gears" not in module.source.text:
         return
     for node in nodes:
-        if not (isinstance(node, ast.Call)
-                and (dotted_name(node.func) or "").endswith("set_dim_gears")):
+        if not (
+            isinstance(node, ast.Call) and (dotted_name(node.func) or "").endswith("set_dim_gears")
+        ):
             continue
         gears = _keyword(node, "dim_gears") or (node.args[1] if len(node.args) > 1 else None)
         total = 1
@@ -294,15 +360,21 @@ def _gears(module, nodes, sites, reporter):
             numbers = [_number(e) for e in getattr(value, "elts", ())]
             total *= max(len(numbers), 1)
             if any(n in (0, 1) for n in numbers):
-                reporter.add("option-pair", module.source, node,
-                             "a gear of 0 or 1: symbolic sizes start at 2")
+                reporter.add(
+                    "option-pair",
+                    module.source,
+                    node,
+                    "a gear of 0 or 1: symbolic sizes start at 2",
+                )
         if total > 100:
-            reporter.add("option-pair", module.source, node,
-                         f"{total} gears; at most 100 are allowed")
+            reporter.add(
+                "option-pair", module.source, node, f"{total} gears; at most 100 are allowed"
+            )
         static = [s for s in sites if s.dynamic is not True and s.kind == "compile"]
         if static and len(static) == len(sites):
-            reporter.add("option-pair", module.source, static[0].call,
-                         "set_dim_gears needs dynamic=True")
+            reporter.add(
+                "option-pair", module.source, static[0].call, "set_dim_gears needs dynamic=True"
+            )
 
 
 # -- modes
@@ -314,20 +386,29 @@ def _modes(module, nodes, sites, reporter):
         if site.module is not module or not site.result:
             continue
         seen = {}
-        calls = [n for n in nodes if isinstance(n, ast.Call) and n is not site.call
-                 and _is_call_of(n, site)]
+        calls = [
+            n
+            for n in nodes
+            if isinstance(n, ast.Call) and n is not site.call and _is_call_of(n, site)
+        ]
         for call in sorted(calls, key=lambda c: (c.lineno, c.col_offset)):
             for name, value in _constants(call, site.function):
                 first = seen.setdefault(name, value)
                 if first is not value and first != value:
-                    reporter.add("two-modes-one-entry", module.source, call,
-                                 f"{name}={first!r} and {name}={value!r}")
+                    reporter.add(
+                        "two-modes-one-entry",
+                        module.source,
+                        call,
+                        f"{name}={first!r} and {name}={value!r}",
+                    )
 
 
 def _is_call_of(call, site):
     name = dotted_name(call.func)
-    return name is not None and (name == site.result or (
-        "." in name and site.target is None and name.rpartition(".")[2] == site.result))
+    return name is not None and (
+        name == site.result
+        or ("." in name and site.target is None and name.rpartition(".")[2] == site.result)
+    )
 
 
 def _constants(call, function):

@@ -11,8 +11,11 @@ def check_custom_ops(module, nodes, reporter):
         return
     defined, described = {}, set()
     operators = {}  # name of the function to the name of its operator
-    functions = [n for n in ast.walk(module.source.tree)
-                 if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    functions = [
+        n
+        for n in ast.walk(module.source.tree)
+        if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))
+    ]
     for function in functions:
         for decorator in function.decorator_list:
             _decorator(decorator, function, defined, described, operators)
@@ -25,8 +28,11 @@ def check_custom_ops(module, nodes, reporter):
 
 
 def _text(call, position=0):
-    if position < len(call.args) and isinstance(call.args[position], ast.Constant) \
-            and isinstance(call.args[position].value, str):
+    if (
+        position < len(call.args)
+        and isinstance(call.args[position], ast.Constant)
+        and isinstance(call.args[position].value, str)
+    ):
         return call.args[position].value.split("(")[0].rpartition("::")[2].strip()
     return None
 
@@ -51,8 +57,11 @@ def _decorator(decorator, function, defined, described, operators):
 
 def _call(node, defined, described, operators):
     owner, _, last = _last(node)
-    if last == "define" and _text(node) and ("library" in owner.lower() or "lib" in owner.lower()
-                                             or len(owner) < 3):
+    if (
+        last == "define"
+        and _text(node)
+        and ("library" in owner.lower() or "lib" in owner.lower() or len(owner) < 3)
+    ):
         defined.setdefault(_text(node), node)
     elif last in ("register_fake", "impl_abstract", "_register_fake"):
         name = _text(node)
@@ -63,9 +72,15 @@ def _call(node, defined, described, operators):
 
 def _implementation(call, described):
     """impl(library, "name", "Meta"), library.impl("name", function, "Meta")."""
-    texts = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(
-        a.value, str)] + [k.value.value for k in call.keywords if isinstance(
-            k.value, ast.Constant) and isinstance(k.value.value, str)]
-    if any(t in ("Meta", "CompositeImplicitAutograd", "CompositeExplicitAutograd")
-           for t in texts) and texts:
+    texts = [
+        a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)
+    ] + [
+        k.value.value
+        for k in call.keywords
+        if isinstance(k.value, ast.Constant) and isinstance(k.value.value, str)
+    ]
+    if (
+        any(t in ("Meta", "CompositeImplicitAutograd", "CompositeExplicitAutograd") for t in texts)
+        and texts
+    ):
         described.add(texts[0].rpartition("::")[2])

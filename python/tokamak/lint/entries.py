@@ -5,14 +5,23 @@ import ast
 from ..errors import Error
 from .program import Class, dotted_name
 from .tree import walk
-from .values import EXTERNAL, FUNCTION
+from .values import FUNCTION
 
 
 class Site:
     """One place that compiles: torch.compile, cache_compile, or a decorator of either."""
 
-    __slots__ = ("backend", "call", "dynamic", "function", "kind", "module", "owner", "result",
-                 "target")
+    __slots__ = (
+        "backend",
+        "call",
+        "dynamic",
+        "function",
+        "kind",
+        "module",
+        "owner",
+        "result",
+        "target",
+    )
 
     def __init__(self, kind, call, module, owner):
         self.kind = kind  # "compile" or "cache_compile"
@@ -26,8 +35,11 @@ class Site:
         self.dynamic = None
 
 
-_COMPILERS = {"torch.compile": "compile", "cache_compile": "cache_compile",
-              "torch._dynamo.optimize": "optimize"}
+_COMPILERS = {
+    "torch.compile": "compile",
+    "cache_compile": "cache_compile",
+    "torch._dynamo.optimize": "optimize",
+}
 _GUESSED_METHODS = ("main_decode", "mtp_decode", "decode")
 _CALLBACKS = ("make_graphed_callables",)
 
@@ -103,12 +115,19 @@ def _decorators(program, module, sites):
         for d in f.node.decorator_list:
             func = d.func if isinstance(d, ast.Call) else d
             kind = _kind(program, module, func)
-            if kind is None and isinstance(d, ast.Call) and d.args \
-                    and (dotted_name(func) or "").endswith("partial"):
+            if (
+                kind is None
+                and isinstance(d, ast.Call)
+                and d.args
+                and (dotted_name(func) or "").endswith("partial")
+            ):
                 kind = _kind(program, module, d.args[0])
             if kind is not None:
-                call = d if isinstance(d, ast.Call) else ast.copy_location(
-                    ast.Call(func=func, args=[], keywords=[]), d)
+                call = (
+                    d
+                    if isinstance(d, ast.Call)
+                    else ast.copy_location(ast.Call(func=func, args=[], keywords=[]), d)
+                )
                 site = Site(kind, call, module, None)
                 site.function = f
                 site.result = f.name
@@ -122,10 +141,14 @@ def _settings(program, module, owner, site):
     if isinstance(dynamic, ast.Constant):
         site.dynamic = dynamic.value
     if site.kind == "cache_compile":
-        full = program.lookup(dotted_name(site.call.func) or "", module).dotted or dotted_name(
-            site.call.func) or ""
-        site.backend = "npugraph_ex" if "npugraph_ex" in full else "ge_graph" \
-            if "torchair" in full else None
+        full = (
+            program.lookup(dotted_name(site.call.func) or "", module).dotted
+            or dotted_name(site.call.func)
+            or ""
+        )
+        site.backend = (
+            "npugraph_ex" if "npugraph_ex" in full else "ge_graph" if "torchair" in full else None
+        )
         if dynamic is None:
             site.dynamic = True  # its default
         return
@@ -147,7 +170,8 @@ def backend_of(program, module, owner, node, depth=0):
             for statement in body:
                 for n in walk(statement):
                     if isinstance(n, ast.Assign) and any(
-                            isinstance(t, ast.Name) and t.id == node.id for t in n.targets):
+                        isinstance(t, ast.Name) and t.id == node.id for t in n.targets
+                    ):
                         return backend_of(program, module, owner, n.value, depth + 1)
     return None
 
@@ -159,8 +183,11 @@ def _config_mode(program, module, owner, call):
     if name is None:
         return None
     for node in walk(owner.node if owner is not None else module.source.tree):
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and any(
-                dotted_name(t) == f"{name}.mode" for t in node.targets):
+        if (
+            isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Constant)
+            and any(dotted_name(t) == f"{name}.mode" for t in node.targets)
+        ):
             return node.value.value
     return None
 
@@ -170,7 +197,7 @@ def _config_mode(program, module, owner, call):
 
 def resolve(program, site, node, depth=0):
     """The Function that `node` (a module, a bound method, a function) runs, or None."""
-    module, owner = site.module, site.owner
+    module, _owner = site.module, site.owner
     if isinstance(node, ast.Call):
         cls = _constructed(program, module, node)
         if cls is not None:
@@ -203,8 +230,12 @@ def _constructed(program, module, call):
 
 
 def _attribute(program, site, node):
-    if isinstance(node.value, ast.Name) and node.value.id == "self" and site.owner is not None \
-            and site.owner.cls is not None:
+    if (
+        isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+        and site.owner is not None
+        and site.owner.cls is not None
+    ):
         cls = site.owner.cls
         method = program.method(cls, node.attr)
         if method is not None:
@@ -240,8 +271,11 @@ def _assigned(site, name):
     for body in [*bodies, site.module.source.tree.body]:
         for statement in body:
             for node in walk(statement):
-                if isinstance(node, ast.Assign) and node.value is not site.call and any(
-                        isinstance(t, ast.Name) and t.id == name for t in node.targets):
+                if (
+                    isinstance(node, ast.Assign)
+                    and node.value is not site.call
+                    and any(isinstance(t, ast.Name) and t.id == name for t in node.targets)
+                ):
                     return node.value
     return None
 
@@ -250,7 +284,8 @@ def _assigned_attribute(cls, name):
     for method in cls.methods.values():
         for node in method.nodes:
             if isinstance(node, ast.Assign) and any(
-                    isinstance(t, ast.Attribute) and t.attr == name for t in node.targets):
+                isinstance(t, ast.Attribute) and t.attr == name for t in node.targets
+            ):
                 return node.value
     return None
 
@@ -269,10 +304,13 @@ def _argument(program, site, name, depth):
             continue
         for scope, nodes in _scopes(module):
             for node in nodes:
-                if isinstance(node, ast.Call) and (
-                        dotted_name(node.func) or "").rpartition(".")[2] == owner.name:
-                    given = node.args[position] if position < len(node.args) else _keyword(
-                        node, name)
+                if (
+                    isinstance(node, ast.Call)
+                    and (dotted_name(node.func) or "").rpartition(".")[2] == owner.name
+                ):
+                    given = (
+                        node.args[position] if position < len(node.args) else _keyword(node, name)
+                    )
                     if given is not None:
                         caller = Site(site.kind, site.call, module, scope)
                         found = resolve(program, caller, given, depth + 1)
@@ -318,10 +356,12 @@ def named_entry(program, wanted):
     known = sorted({f.qualified for f in program.functions()})
     near = difflib.get_close_matches(wanted, known, 3, 0.5)
     entries = [f.qualified for f in guessed_entries(program)]
-    raise Error("TK1103", f"there is no '{wanted}' in the files",
-                notes=[f"the files suggest: {', '.join(entries[:8])}"] if entries else [],
-                help=f"did you mean {' or '.join(near)}?" if near
-                else "name it CLASS.METHOD or FUNCTION")
+    raise Error(
+        "TK1103",
+        f"there is no '{wanted}' in the files",
+        notes=[f"the files suggest: {', '.join(entries[:8])}"] if entries else [],
+        help=f"did you mean {' or '.join(near)}?" if near else "name it CLASS.METHOD or FUNCTION",
+    )
 
 
 def guessed_entries(program):
@@ -332,15 +372,14 @@ def guessed_entries(program):
         return decoders
     used = _instantiated(program)
     bases = {b for c in modules for b in program.ancestry(c)[1:]}
-    roots = [c for c in modules if program.method(c, "forward") is not None
-             and c not in used and c not in bases]
+    roots = [
+        c
+        for c in modules
+        if program.method(c, "forward") is not None and c not in used and c not in bases
+    ]
     if not roots:
         roots = [c for c in modules if "forward" in c.methods]
-    entries = []
-    for c in roots:
-        method = program.method(c, "forward")
-        if method not in entries:
-            entries.append(method)
+    entries = list({id(f): f for f in (program.method(c, "forward") for c in roots)}.values())
     if entries:
         return entries
     # No module at all: functions that work on tensors by their annotations.
@@ -348,8 +387,9 @@ def guessed_entries(program):
 
 
 def _takes_tensor(function):
-    return any(p.annotation is not None and "Tensor" in ast.dump(p.annotation)
-               for p in function.params)
+    return any(
+        p.annotation is not None and "Tensor" in ast.dump(p.annotation) for p in function.params
+    )
 
 
 def _instantiated(program):
@@ -359,14 +399,17 @@ def _instantiated(program):
         for c in module.classes.values():
             for method in c.methods.values():
                 for node in method.nodes:
-                    if isinstance(node, ast.Name) and node.id in module.classes \
-                            and node.id != c.name:
+                    if (
+                        isinstance(node, ast.Name)
+                        and node.id in module.classes
+                        and node.id != c.name
+                    ):
                         used.add(module.classes[node.id])
                     elif isinstance(node, ast.Name) and node.id in module.imports:
                         found = program.lookup(node.id, module)
                         if found.kind == FUNCTION and isinstance(found.target, Class):
                             used.add(found.target)
-        for name, node in module.globals.items():
+        for _name, node in module.globals.items():
             if isinstance(node, ast.Dict):  # ATTENTION_CLASSES = {"eager": Attention, ...}
                 for v in node.values:
                     if isinstance(v, ast.Name) and v.id in module.classes:

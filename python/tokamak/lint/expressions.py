@@ -37,11 +37,14 @@ from .values import (
     tensor,
 )
 
+MAX_NESTING = 600  # of statements and expressions, over all calls; real code has half of it
 _LIMIT = Value(HOST, root=("limit", ""))  # a configured maximum: a number, never None
 
 # Flags that say which phase runs; only one phase is compiled, and each has its own entry.
-_PHASE = re.compile(r"^_?(is_|in_|with_|has_|for_)?(prefill|prompt|prefilling|is_prompt)"
-                    r"(_mode|_stage|_phase)?$")
+_PHASE = re.compile(
+    r"^_?(is_|in_|with_|has_|for_)?(prefill|prompt|prefilling|is_prompt)"
+    r"(_mode|_stage|_phase)?$"
+)
 
 
 def is_phase_name(name):
@@ -55,10 +58,9 @@ class Expressions:
         handler = _EXPRESSIONS.get(type(node))
         if handler is None:
             return UNKNOWN_VALUE
-        self.nesting += 1
-        if self.nesting > 200:  # generated code; modelling code stays below 40
-            self.nesting -= 1
+        if self.nesting > MAX_NESTING:
             return UNKNOWN_VALUE
+        self.nesting += 1
         value = handler(self, node)
         self.nesting -= 1
         return value
@@ -107,8 +109,7 @@ class Expressions:
                 value = Value(HOST, grows=base.grows)
                 value.shape_of = name == "shape"
                 return value
-            return tensor(base.root, base.bool_mask, base.grows) if name in VIEWS \
-                else TENSOR_VALUE
+            return tensor(base.root, base.bool_mask, base.grows) if name in VIEWS else TENSOR_VALUE
         if kind == OBJECT:
             value = self.attribute(base, name, node)
             return checks.cache_read(self, node, value) if self.frame.written else value
@@ -151,8 +152,11 @@ class Expressions:
                 if value.kind == TENSOR:
                     return tensor(("attribute", name), value.bool_mask)
                 if value.kind == UNKNOWN:
-                    return _LIMIT if name.startswith("max_") else Value(
-                        UNKNOWN, root=("attribute", name))
+                    return (
+                        _LIMIT
+                        if name.startswith("max_")
+                        else Value(UNKNOWN, root=("attribute", name))
+                    )
                 return value
         if base.frozen:
             return Value(HOST, frozen=True)
@@ -215,8 +219,9 @@ class Expressions:
 
     def _index(self, index):
         if isinstance(index, ast.Slice):
-            bounds = [self.evaluate(b) for b in (index.lower, index.upper, index.step)
-                      if b is not None]
+            bounds = [
+                self.evaluate(b) for b in (index.lower, index.upper, index.step) if b is not None
+            ]
             return Value("slice", items=bounds)
         if isinstance(index, ast.Tuple):
             return list_of(items=[self._index(i) for i in index.elts])
@@ -232,16 +237,19 @@ class Expressions:
             return handled
         kind = base.kind
         if kind == LIST:
-            if base.items is not None and index.kind == HOST and isinstance(index.const, int) \
-                    and -len(base.items) <= index.const < len(base.items):
+            if (
+                base.items is not None
+                and index.kind == HOST
+                and isinstance(index.const, int)
+                and -len(base.items) <= index.const < len(base.items)
+            ):
                 return base.items[index.const]
             if index.kind == "slice":
                 return list_of(elem=base.elem)
             return base.elem if base.elem is not None else UNKNOWN_VALUE
         if kind == TENSOR:
             basic = _is_basic(index)
-            return tensor(base.root if basic else None, base.bool_mask,
-                          base.grows and basic)
+            return tensor(base.root if basic else None, base.bool_mask, base.grows and basic)
         if isinstance(index.const, str) and is_phase_name(index.const):
             return TRUE_VALUE if self.prefill else FALSE_VALUE
         if kind == HOST:
@@ -278,8 +286,7 @@ class Expressions:
         if LIST in kinds:
             return self._list_binary(node, left, right)
         if kinds == (HOST, HOST):
-            value = Value(HOST, frozen=left.frozen or right.frozen,
-                          grows=left.grows or right.grows)
+            value = Value(HOST, frozen=left.frozen or right.frozen, grows=left.grows or right.grows)
             value.shape_of = left.shape_of or right.shape_of
             value.root = left.root or right.root
             return value
@@ -289,8 +296,13 @@ class Expressions:
 
     def _list_binary(self, node, left, right):
         if left.kind == LIST and right.kind == LIST:
-            merged = list_of(elem=left.elem if right.elem is None else right.elem
-                             if left.elem is None else join(left.elem, right.elem))
+            merged = list_of(
+                elem=left.elem
+                if right.elem is None
+                else right.elem
+                if left.elem is None
+                else join(left.elem, right.elem)
+            )
         else:
             source = left if left.kind == LIST else right
             merged = list_of(elem=source.elem)
@@ -314,8 +326,11 @@ class Expressions:
             return Value(HOST, frozen=value.frozen)
         if value.kind == TENSOR:
             return MASK_VALUE if value.bool_mask else TENSOR_VALUE
-        if value.kind == HOST and isinstance(node.op, ast.USub) \
-                and isinstance(value.const, (int, float)):
+        if (
+            value.kind == HOST
+            and isinstance(node.op, ast.USub)
+            and isinstance(value.const, (int, float))
+        ):
             return constant(-value.const)
         if value.kind == HOST:
             return Value(HOST, frozen=value.frozen, grows=value.grows)
@@ -375,7 +390,8 @@ class Expressions:
             if left.root is not None and left.root[0] == "limit":
                 return constant(not is_op)
             if left.kind in (TENSOR, LIST, OBJECT, FUNCTION) or (
-                    left.kind == HOST and left.const is not MISSING):
+                left.kind == HOST and left.const is not MISSING
+            ):
                 return constant(not is_op)
             return Value(HOST, frozen=left.frozen)
         return HOST_VALUE
@@ -423,8 +439,7 @@ class Expressions:
         unbounded = False
         for generator in node.generators:
             iterated = self.evaluate(generator.iter)
-            unbounded = checks.iterated(self, generator.iter, generator.iter, iterated) \
-                or unbounded
+            unbounded = checks.iterated(self, generator.iter, generator.iter, iterated) or unbounded
             self.bind(generator.target, self.item_of(iterated), node)
             for condition in generator.ifs:
                 test = self.evaluate(condition)

@@ -8,7 +8,7 @@ import ast
 
 from . import checks
 from .calls import Calls
-from .expressions import Expressions, is_phase_name
+from .expressions import MAX_NESTING, Expressions, is_phase_name
 from .setup import fills_once, is_counter_name
 from .usage import tensor_params
 from .values import (
@@ -21,7 +21,6 @@ from .values import (
     OBJECT,
     SYNCED,
     TENSOR,
-    TENSOR_VALUE,
     TRUE_VALUE,
     UNKNOWN,
     UNKNOWN_VALUE,
@@ -34,7 +33,6 @@ from .values import (
 
 MAX_DEPTH = 40  # of calls
 MAX_CONTEXTS = 8  # kinds of arguments that one function is analysed for
-MAX_NESTING = 60  # of statements and expressions; real code has a quarter of that
 
 _FALLS, _LEAVES = 0, 1  # does control come out at the end of a block?
 
@@ -74,8 +72,9 @@ class Interpreter(Expressions, Calls):
 
     def report(self, rule, node, detail=""):
         if not self.quiet:
-            self.reporter.add(rule, self.frame.module.source, node, detail,
-                              self.frame.function.qualified)
+            self.reporter.add(
+                rule, self.frame.module.source, node, detail, self.frame.function.qualified
+            )
 
     def counter_used(self, node, values):
         """A Python int of the graph's inputs is a bound or a size: each value is a new graph."""
@@ -125,8 +124,11 @@ class Interpreter(Expressions, Calls):
         if name in ("Optional", "Final", "Annotated"):
             return self.annotated(inside[0], module, root) if inside else None
         if name == "Union":
-            known = [self.annotated(n, module, root) for n in inside
-                     if not (isinstance(n, ast.Constant) and n.value is None)]
+            known = [
+                self.annotated(n, module, root)
+                for n in inside
+                if not (isinstance(n, ast.Constant) and n.value is None)
+            ]
             known = [k for k in known if k is not None]
             return known[0] if len(known) == 1 else None
         if name == "BoolTensor":
@@ -145,9 +147,13 @@ class Interpreter(Expressions, Calls):
 
     def invoke(self, function, owner, args):
         """Analyses one call; `args` by parameter name. Returns what it gives back."""
-        key = (id(function), owner.key() if owner is not None else None,
-               tuple(sorted((n, v.key()) for n, v in args.items())), self.quiet > 0,
-               self.filling > 0)
+        key = (
+            id(function),
+            owner.key() if owner is not None else None,
+            tuple(sorted((n, v.key()) for n, v in args.items())),
+            self.quiet > 0,
+            self.filling > 0,
+        )
         if key in self._memo:
             return self._memo[key]
         contexts = self._contexts.setdefault(id(function), [])
@@ -156,7 +162,7 @@ class Interpreter(Expressions, Calls):
         contexts.append(key)
         self._memo[key] = UNKNOWN_VALUE  # of a recursive call
         outer, self.frame = self.frame, Frame(function, owner)
-        nesting, self.nesting = self.nesting, 0
+        nesting = self.nesting
         self.depth += 1
         try:
             self._bind_parameters(function, owner, args)
@@ -179,8 +185,9 @@ class Interpreter(Expressions, Calls):
             if function.decorated_as("classmethod"):
                 env[names[0].arg] = Value(FUNCTION, target=function.cls)
             else:
-                env[names[0].arg] = owner if owner is not None else Value(
-                    OBJECT, target=function.cls)
+                env[names[0].arg] = (
+                    owner if owner is not None else Value(OBJECT, target=function.cls)
+                )
         a = function.node.args
         defaults = {p.arg: d for p, d in zip(reversed(function.params), reversed(a.defaults))}
         defaults.update({p.arg: d for p, d in zip(a.kwonlyargs, a.kw_defaults) if d is not None})
@@ -267,8 +274,12 @@ class Interpreter(Expressions, Calls):
                 base.elem = value if base.elem is None else join(base.elem, value)
 
     def _bind_name(self, name, value, node):
-        if value.kind == HOST and value.const is not True and value.const is not False \
-                and is_phase_name(name):
+        if (
+            value.kind == HOST
+            and value.const is not True
+            and value.const is not False
+            and is_phase_name(name)
+        ):
             value = TRUE_VALUE if self.prefill else FALSE_VALUE
         if name in self.frame.module.rebound and self._is_global(name):
             checks.global_written(self, node, name)
@@ -276,14 +287,12 @@ class Interpreter(Expressions, Calls):
         self.frame.env[name] = value
 
     def _is_global(self, name):
-        return any(isinstance(s, ast.Global) and name in s.names
-                   for s in self.frame.function.nodes)
+        return any(isinstance(s, ast.Global) and name in s.names for s in self.frame.function.nodes)
 
     def _unpack(self, target, value, node):
         n = len(target.elts)
         starred = any(isinstance(t, ast.Starred) for t in target.elts)
-        if value.kind == LIST and value.items is not None and len(value.items) == n \
-                and not starred:
+        if value.kind == LIST and value.items is not None and len(value.items) == n and not starred:
             for t, v in zip(target.elts, value.items):
                 self.bind(t, v, node)
             return
@@ -341,13 +350,20 @@ class Interpreter(Expressions, Calls):
 
     def _assume(self, test, holds):
         """`x is None` and `x is not None` tell what x is on each side."""
-        if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(
-                test.left, ast.Name) and isinstance(test.comparators[0], ast.Constant) \
-                and test.comparators[0].value is None:
+        if (
+            isinstance(test, ast.Compare)
+            and len(test.ops) == 1
+            and isinstance(test.left, ast.Name)
+            and isinstance(test.comparators[0], ast.Constant)
+            and test.comparators[0].value is None
+        ):
             name = test.left.id
             is_op = isinstance(test.ops[0], ast.Is)
-            if is_op == holds and name in self.frame.env \
-                    and isinstance(test.ops[0], (ast.Is, ast.IsNot)):
+            if (
+                is_op == holds
+                and name in self.frame.env
+                and isinstance(test.ops[0], (ast.Is, ast.IsNot))
+            ):
                 self.frame.env[name] = NONE_VALUE
 
     def _for(self, node):
@@ -401,7 +417,8 @@ class Interpreter(Expressions, Calls):
 
     def _return(self, node):
         self.frame.results.append(
-            self.evaluate(node.value) if node.value is not None else NONE_VALUE)
+            self.evaluate(node.value) if node.value is not None else NONE_VALUE
+        )
         return _LEAVES
 
     def _leave(self, node):

@@ -1,5 +1,7 @@
 """From files to findings."""
 
+import sys
+
 from . import configuration
 from .entries import compile_sites, find_entries
 from .interpret import Interpreter
@@ -32,7 +34,15 @@ def lint(paths, entry=None, backend=None):
 
 
 def lint_sources(sources, entry=None, backend=None):
-    program = Program(sources)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, 8000))  # MAX_NESTING levels have some frames each
+    try:
+        return _lint_program(Program(sources), entry, backend)
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def _lint_program(program, entry, backend):
     sites = compile_sites(program)
     reporter = Reporter()
     entries = find_entries(program, sites, entry)
@@ -44,8 +54,9 @@ def lint_sources(sources, entry=None, backend=None):
         run.run_entry(function)
         length_lists.append((function, run.length_lists))
     configuration.check(program, sites, reporter, length_lists, backend)
-    return Result(reporter.findings(), [f.qualified for f in entries], len(sources),
-                  reporter.ignored)
+    return Result(
+        reporter.findings(), [f.qualified for f in entries], len(program.modules), reporter.ignored
+    )
 
 
 def _backends(function, sites, backend):

@@ -9,16 +9,26 @@ from .values import EXTERNAL, FUNCTION, UNKNOWN_VALUE, Value
 class Function:
     """A function or method with its place."""
 
-    __slots__ = ("cls", "decorators", "is_static", "module", "name", "node", "_nodes", "params",
-                 "usage")
+    __slots__ = (
+        "_nodes",
+        "cls",
+        "decorators",
+        "is_static",
+        "module",
+        "name",
+        "node",
+        "params",
+        "usage",
+    )
 
     def __init__(self, node, module, cls=None):
         self.node = node
         self.name = node.name
         self.module = module
         self.cls = cls
-        self.decorators = [dotted_name(d.func if isinstance(d, ast.Call) else d) or ""
-                           for d in node.decorator_list]
+        self.decorators = [
+            dotted_name(d.func if isinstance(d, ast.Call) else d) or "" for d in node.decorator_list
+        ]
         self.is_static = "staticmethod" in self.decorators
         a = node.args
         self.params = getattr(a, "posonlyargs", []) + a.args
@@ -43,8 +53,17 @@ class Function:
 class Class:
     """A class of the given files. `facts` (what its attributes are) are found on demand."""
 
-    __slots__ = ("attributes", "bases", "facts", "fields", "methods", "module", "mutated", "name",
-                 "node")
+    __slots__ = (
+        "attributes",
+        "bases",
+        "facts",
+        "fields",
+        "methods",
+        "module",
+        "mutated",
+        "name",
+        "node",
+    )
 
     def __init__(self, node, module):
         self.node = node
@@ -101,7 +120,8 @@ class Module:
             elif isinstance(node, ast.Import):
                 for a in node.names:
                     self.imports[a.asname or a.name.split(".")[0]] = (
-                        a.name if a.asname else a.name.split(".")[0])
+                        a.name if a.asname else a.name.split(".")[0]
+                    )
             elif isinstance(node, ast.ImportFrom):
                 prefix = "." * node.level + (node.module or "")
                 for a in node.names:
@@ -114,8 +134,13 @@ class Module:
                 self._collect(getattr(node, "orelse", []))
             else:
                 self.main.append(node)
-                targets = (node.targets if isinstance(node, ast.Assign)
-                           else [node.target] if isinstance(node, ast.AnnAssign) else [])
+                targets = (
+                    node.targets
+                    if isinstance(node, ast.Assign)
+                    else [node.target]
+                    if isinstance(node, ast.AnnAssign)
+                    else []
+                )
                 for t in targets:
                     if isinstance(t, ast.Name) and node.value is not None:
                         self.globals[t.id] = node.value
@@ -126,8 +151,11 @@ def _rebound(function):
     names = {n for s in function.body if isinstance(s, ast.Global) for n in s.names}
     if names:
         for node in walk(function):
-            if isinstance(node, ast.Compare) and isinstance(node.left, ast.Name) \
-                    and isinstance(node.ops[0], (ast.Is, ast.IsNot)):
+            if (
+                isinstance(node, ast.Compare)
+                and isinstance(node.left, ast.Name)
+                and isinstance(node.ops[0], (ast.Is, ast.IsNot))
+            ):
                 names.discard(node.left.id)
     return names
 
@@ -206,8 +234,11 @@ class Program:
                 resolved = self.lookup(base, c.module)
                 name = resolved.dotted or base
                 if name.startswith("torch.nn.") or name.rsplit(".", 1)[-1] in (
-                        "Module", "PreTrainedModel", "GradientCheckpointingLayer",
-                        "GenerationMixin"):
+                    "Module",
+                    "PreTrainedModel",
+                    "GradientCheckpointingLayer",
+                    "GenerationMixin",
+                ):
                     return True
         return False
 

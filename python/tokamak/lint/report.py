@@ -54,9 +54,23 @@ def _place(node):
 
 
 def to_json(findings):
-    return json.dumps({"findings": [
-        {"file": f.file, "line": f.line, "rule": f.rule.id, "level": f.rule.level,
-         "message": f.message, "fix": f.rule.fix} for f in findings]}, indent=1, ensure_ascii=False)
+    return json.dumps(
+        {
+            "findings": [
+                {
+                    "file": f.file,
+                    "line": f.line,
+                    "rule": f.rule.id,
+                    "level": f.rule.level,
+                    "message": f.message,
+                    "fix": f.rule.fix,
+                }
+                for f in findings
+            ]
+        },
+        indent=1,
+        ensure_ascii=False,
+    )
 
 
 def to_text(findings, n_files, entries):
@@ -78,37 +92,65 @@ def to_text(findings, n_files, entries):
     for f in findings:
         counts[f.rule.level] = counts.get(f.rule.level, 0) + 1
     what = ", ".join(f"{n} {level}" for level, n in counts.items()) or "no findings"
-    parts.append(f"{what} in {n_files} file{'s' if n_files != 1 else ''}; compiled: {entries}")
+    shown = ", ".join(entries[:8]) + (f" and {len(entries) - 8} more" if len(entries) > 8 else "")
+    parts.append(
+        f"{what} in {n_files} file{'s' if n_files != 1 else ''}; compiled: {shown or 'nothing'}"
+    )
     return "\n".join(parts)
 
 
-_SARIF_LEVELS = {"break": "error", "wrong-result": "error", "recompile": "warning",
-                 "slow": "note"}
+_SARIF_LEVELS = {"break": "error", "wrong-result": "error", "recompile": "warning", "slow": "note"}
 
 
 def to_sarif(findings, version):
     used = sorted({f.rule.id for f in findings})
-    return json.dumps({
-        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
-        "version": "2.1.0",
-        "runs": [{
-            "tool": {"driver": {
-                "name": "tokamak lint", "version": version,
-                "rules": [{
-                    "id": r,
-                    "shortDescription": {"text": RULES[r].message},
-                    "fullDescription": {"text": RULES[r].why},
-                    "help": {"text": RULES[r].fix},
-                    "defaultConfiguration": {"level": _SARIF_LEVELS[RULES[r].level]},
-                } for r in used]}},
-            "results": [{
-                "ruleId": f.rule.id,
-                "ruleIndex": used.index(f.rule.id),
-                "level": _SARIF_LEVELS[f.rule.level],
-                "message": {"text": f"{f.message}. Fix: {f.rule.fix}"},
-                "locations": [{"physicalLocation": {
-                    "artifactLocation": {"uri": f.file},
-                    "region": {"startLine": f.line, "startColumn": f.column + 1}}}],
-            } for f in findings],
-        }],
-    }, indent=1, ensure_ascii=False)
+    return json.dumps(
+        {
+            "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+            "version": "2.1.0",
+            "runs": [
+                {
+                    "tool": {
+                        "driver": {
+                            "name": "tokamak lint",
+                            "version": version,
+                            "rules": [
+                                {
+                                    "id": r,
+                                    "shortDescription": {"text": RULES[r].message},
+                                    "fullDescription": {"text": RULES[r].why},
+                                    "help": {"text": RULES[r].fix},
+                                    "defaultConfiguration": {
+                                        "level": _SARIF_LEVELS[RULES[r].level]
+                                    },
+                                }
+                                for r in used
+                            ],
+                        }
+                    },
+                    "results": [
+                        {
+                            "ruleId": f.rule.id,
+                            "ruleIndex": used.index(f.rule.id),
+                            "level": _SARIF_LEVELS[f.rule.level],
+                            "message": {"text": f"{f.message}. Fix: {f.rule.fix}"},
+                            "locations": [
+                                {
+                                    "physicalLocation": {
+                                        "artifactLocation": {"uri": f.file},
+                                        "region": {
+                                            "startLine": f.line,
+                                            "startColumn": f.column + 1,
+                                        },
+                                    }
+                                }
+                            ],
+                        }
+                        for f in findings
+                    ],
+                }
+            ],
+        },
+        indent=1,
+        ensure_ascii=False,
+    )

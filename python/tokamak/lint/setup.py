@@ -20,20 +20,41 @@ def mutated_attributes(cls):
                 elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
                     targets = (node.target,)
                 for t in targets:
-                    if isinstance(t, ast.Attribute) and isinstance(t.value, ast.Name) \
-                            and t.value.id == "self":
+                    if (
+                        isinstance(t, ast.Attribute)
+                        and isinstance(t.value, ast.Name)
+                        and t.value.id == "self"
+                    ):
                         cls.mutated.setdefault(t.attr, set()).add(name)
     return cls.mutated
 
 
-
-
 def is_setup(name):
     """Methods that run before the first step."""
-    return name.startswith(("__init__", "init", "_init", "load", "_load", "post_init", "setup",
-                            "_setup", "build", "_build", "process_weights", "reset_parameters",
-                            "allocate", "_allocate", "create_", "_create", "prepare_for",
-                            "__post_init__", "extra_repr", "from_"))
+    return name.startswith(
+        (
+            "__init__",
+            "init",
+            "_init",
+            "load",
+            "_load",
+            "post_init",
+            "setup",
+            "_setup",
+            "build",
+            "_build",
+            "process_weights",
+            "reset_parameters",
+            "allocate",
+            "_allocate",
+            "create_",
+            "_create",
+            "prepare_for",
+            "__post_init__",
+            "extra_repr",
+            "from_",
+        )
+    )
 
 
 _COUNTERS = {"pos", "position", "step", "offset", "start", "past", "cur", "count", "counter"}
@@ -45,8 +66,9 @@ def is_counter_name(name):
     if "max" in words or "num" in words or "n" in words:
         return False
     return bool(_COUNTERS & set(words)) or (
-        words[-1] in ("len", "length") and words[0] in ("kv", "past", "cache", "seq", "cur",
-                                                         "current", "q", "valid", "context"))
+        words[-1] in ("len", "length")
+        and words[0] in ("kv", "past", "cache", "seq", "cur", "current", "q", "valid", "context")
+    )
 
 
 def fills_once(node, frame):
@@ -68,13 +90,17 @@ def _asked_attributes(test):
     found = set()
     for part in walk(test):
         if isinstance(part, ast.Compare) and isinstance(
-                part.ops[0], (ast.Is, ast.Gt, ast.Lt, ast.GtE, ast.LtE)):
+            part.ops[0], (ast.Is, ast.Gt, ast.Lt, ast.GtE, ast.LtE)
+        ):
             for operand in (part.left, part.comparators[0]):
                 if _is_own(operand) and _stands_alone(part, operand):
                     found.add(operand.attr)
-        elif isinstance(part, ast.Call) and getattr(part.func, "id", "") in (
-                "hasattr", "getattr") and len(part.args) > 1 and isinstance(
-                    part.args[1], ast.Constant):
+        elif (
+            isinstance(part, ast.Call)
+            and getattr(part.func, "id", "") in ("hasattr", "getattr")
+            and len(part.args) > 1
+            and isinstance(part.args[1], ast.Constant)
+        ):
             found.add(part.args[1].value)
     return found
 
@@ -89,13 +115,17 @@ def _stands_alone(compare, operand):
 
 
 def _is_own(node):
-    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) \
+    return (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
         and node.value.id == "self"
+    )
 
 
 def _is_not_none(test):
-    return isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.IsNot) \
-        and _is_own(test.left)
+    return (
+        isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.IsNot) and _is_own(test.left)
+    )
 
 
 def _assigned(body, cls):
@@ -103,12 +133,21 @@ def _assigned(body, cls):
     found = set()
     for statement in body:
         for node in walk(statement):
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) \
-                    and _is_own(node):
+            if (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.ctx, ast.Store)
+                and _is_own(node)
+            ):
                 found.add(node.attr)
-            elif isinstance(node, ast.Call) and _is_own(node.func) and cls is not None \
-                    and node.func.attr in cls.methods:
-                found |= {n.attr for n in cls.methods[node.func.attr].nodes
-                          if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)
-                          and _is_own(n)}
+            elif (
+                isinstance(node, ast.Call)
+                and _is_own(node.func)
+                and cls is not None
+                and node.func.attr in cls.methods
+            ):
+                found |= {
+                    n.attr
+                    for n in cls.methods[node.func.attr].nodes
+                    if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store) and _is_own(n)
+                }
     return found

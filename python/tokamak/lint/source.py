@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import Error
 
-MAX_BYTES = 32 << 20  # of one file; a modelling file has 0.2 MB, generated ones up to some MB
+MAX_BYTES = 4 << 20  # of one file; modelling files have 0.2 MiB, and a tree takes 100 times that
 _IGNORE = re.compile(r"#\s*tokamak:\s*ignore(?:\[([\w\-, ]*)\])?")
 _SKIPPED_FOLDERS = {"__pycache__", "node_modules", "build", "dist"}
 
@@ -64,15 +64,22 @@ def find_files(paths):
                 and p.is_file()
             ]
             if not inside:
-                raise Error("TK1101", f"there is no Python file in {path}",
-                            help="name the file, or the folder with the modelling code")
+                raise Error(
+                    "TK1101",
+                    f"there is no Python file in {path}",
+                    help="name the file, or the folder with the modelling code",
+                )
             files += inside
         elif path.is_file():
             files.append(path)
         else:
-            raise Error("TK1101", f"{path} is not there" if not path.exists()
-                        else f"{path} is neither a file nor a folder",
-                        help="name Python files, or folders with Python files")
+            raise Error(
+                "TK1101",
+                f"{path} is not there"
+                if not path.exists()
+                else f"{path} is neither a file nor a folder",
+                help="name Python files, or folders with Python files",
+            )
     return list(dict.fromkeys(files))
 
 
@@ -81,8 +88,11 @@ def read(path):
     try:
         size = path.stat().st_size
         if size > MAX_BYTES:
-            raise Error("TK1101", f"{path} has {size >> 20} MiB; at most {MAX_BYTES >> 20} are read",
-                        help="name the modelling files, not a folder with generated ones")
+            raise Error(
+                "TK1101",
+                f"{path} has {size / (1 << 20):.1f} MiB; at most {MAX_BYTES >> 20} are read",
+                help="name the modelling files, not a folder with generated ones",
+            )
         data = path.read_bytes()
     except OSError as error:
         raise Error("TK1101", f"cannot read {path}: {error.strerror or error}") from error
@@ -95,25 +105,40 @@ def parse(path, data):
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise Error("TK1102", f"byte 0x{data[error.start]:02x} is not {error.encoding}",
-                    file=str(path), line=line,
-                    help="save the file as UTF-8, or name its encoding in the first line"
-                    ) from error
+        raise Error(
+            "TK1102",
+            f"byte 0x{data[error.start]:02x} is not {error.encoding}",
+            file=str(path),
+            line=line,
+            help="save the file as UTF-8, or name its encoding in the first line",
+        ) from error
     except (SyntaxError, LookupError) as error:
-        raise Error("TK1102", f"the file names an encoding that does not exist: {error}",
-                    file=str(path), line=1, help="save the file as UTF-8") from error
+        raise Error(
+            "TK1102",
+            f"the file names an encoding that does not exist: {error}",
+            file=str(path),
+            line=1,
+            help="save the file as UTF-8",
+        ) from error
     try:
         return Source(path, text, ast.parse(data, filename=str(path)))
     except SyntaxError as error:
-        raise Error("TK1102", f"not Python {_version()}: {error.msg}", file=str(path),
-                    line=error.lineno,
-                    help="mend the file; newer syntax needs a newer interpreter "
-                    "(set TOKAMAK_PYTHON)") from error
+        raise Error(
+            "TK1102",
+            f"not Python {_version()}: {error.msg}",
+            file=str(path),
+            line=error.lineno,
+            help="mend the file; newer syntax needs a newer interpreter (set TOKAMAK_PYTHON)",
+        ) from error
     except ValueError as error:  # null bytes
         raise Error("TK1102", f"not Python: {error}", file=str(path)) from error
     except (RecursionError, MemoryError) as error:
-        raise Error("TK1102", "nested too deeply to be parsed", file=str(path),
-                    help="name the modelling files, not generated ones") from error
+        raise Error(
+            "TK1102",
+            "nested too deeply to be parsed",
+            file=str(path),
+            help="name the modelling files, not generated ones",
+        ) from error
 
 
 def _version():

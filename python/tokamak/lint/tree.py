@@ -2,8 +2,28 @@
 
 import ast
 
-_LEAVES = {"ctx", "op", "ops", "id", "attr", "arg", "name", "names", "module", "level", "asname",
-           "type_comment", "kwd_attrs", "rest", "kind", "conversion", "simple", "is_async", "type_params", "type_ignores"}
+_LEAVES = {
+    "ctx",
+    "op",
+    "ops",
+    "id",
+    "attr",
+    "arg",
+    "name",
+    "names",
+    "module",
+    "level",
+    "asname",
+    "type_comment",
+    "kwd_attrs",
+    "rest",
+    "kind",
+    "conversion",
+    "simple",
+    "is_async",
+    "type_params",
+    "type_ignores",
+}
 _FIELDS = {ast.Constant: ()}
 if hasattr(ast, "MatchSingleton"):
     _FIELDS[ast.MatchSingleton] = ()

@@ -11,20 +11,25 @@ def tensor_params(function, program):
     """Names of the parameters that the body uses as only a tensor can be used."""
     if function.usage is not None:
         return function.usage
-    names = {p.arg for p in function.params + function.node.args.kwonlyargs
-             if p.annotation is None} - {"self", "cls"}
+    names = {
+        p.arg for p in function.params + function.node.args.kwonlyargs if p.annotation is None
+    } - {"self", "cls"}
     found = set()
     if names:
         imports = function.module.imports
         for node in function.nodes:
             if isinstance(node, ast.Attribute):
-                if isinstance(node.value, ast.Name) and node.value.id in names \
-                        and node.attr in TENSOR_ONLY_ATTRIBUTES:
+                if (
+                    isinstance(node.value, ast.Name)
+                    and node.value.id in names
+                    and node.attr in TENSOR_ONLY_ATTRIBUTES
+                ):
                     found.add(node.value.id)
             elif isinstance(node, ast.Call) and node.args:
                 if _takes_tensors(node.func, imports):
-                    found.update(a.id for a in node.args[:1]
-                                 if isinstance(a, ast.Name) and a.id in names)
+                    found.update(
+                        a.id for a in node.args[:1] if isinstance(a, ast.Name) and a.id in names
+                    )
     function.usage = found
     return found
 
@@ -43,8 +48,39 @@ def _takes_tensors(func, imports):
 
 
 _NOT_TENSOR_FIRST = {
-    "tensor", "as_tensor", "zeros", "ones", "empty", "full", "arange", "rand", "randn", "randint",
-    "linspace", "eye", "cat", "concat", "stack", "compile", "device", "finfo", "iinfo", "is_tensor",
-    "hstack", "vstack", "split", "from_numpy", "manual_seed", "stream", "set_device", "autocast",
-    "einsum", "mark_static", "all_gather", "all_to_all", "barrier", "get_rank", "get_world_size",
+    "tensor",
+    "as_tensor",
+    "zeros",
+    "ones",
+    "empty",
+    "full",
+    "arange",
+    "rand",
+    "randn",
+    "randint",
+    "linspace",
+    "eye",
+    "cat",
+    "concat",
+    "stack",
+    "compile",
+    "device",
+    "finfo",
+    "iinfo",
+    "is_tensor",
+    "hstack",
+    "vstack",
+    "split",
+    "from_numpy",
+    "manual_seed",
+    "stream",
+    "set_device",
+    "autocast",
+    "einsum",
+    "mark_static",
+    "all_gather",
+    "all_to_all",
+    "barrier",
+    "get_rank",
+    "get_world_size",
 }

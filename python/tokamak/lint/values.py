@@ -76,8 +76,17 @@ class Value:
             elem = self.elem.key() if self.elem is not None else None
             items = tuple(i.kind for i in self.items) if self.items is not None else None
             return (LIST, elem, items)
-        return (self.kind, type(const), const, self.bool_mask, self.root, self.grows, self.frozen,
-                id(self.target), self.dotted)
+        return (
+            self.kind,
+            type(const),
+            const,
+            self.bool_mask,
+            self.root,
+            self.grows,
+            self.frozen,
+            id(self.target),
+            self.dotted,
+        )
 
 
 TENSOR_VALUE = Value(TENSOR)
@@ -162,14 +171,21 @@ def _join_same_kind(a, b):
         root = a.root or b.root
         mask = a.bool_mask and b.bool_mask
         grows = a.grows or b.grows
-        return a if (a.root, a.bool_mask, a.grows) == (root, mask, grows) else tensor(
-            root, mask, grows)
+        return (
+            a
+            if (a.root, a.bool_mask, a.grows) == (root, mask, grows)
+            else tensor(root, mask, grows)
+        )
     if a.kind == HOST:
         same = type(a.const) is type(b.const) and a.const == b.const
         if same and a.frozen == b.frozen:
             return a
-        merged = Value(HOST, const=a.const if same else MISSING,
-                       frozen=a.frozen or b.frozen, grows=a.grows or b.grows)
+        merged = Value(
+            HOST,
+            const=a.const if same else MISSING,
+            frozen=a.frozen or b.frozen,
+            grows=a.grows or b.grows,
+        )
         merged.shape_of = a.shape_of and b.shape_of
         return merged
     if a.kind in (SYNCED, NUMPY, UNKNOWN):

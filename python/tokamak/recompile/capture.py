@@ -9,14 +9,32 @@ class CaptureOptions:
     lengths are re-written at replay); `mutated`: inputs written in place, whose address is part of
     the graph. `core_limits`: the stream core limit of each step, when it changes."""
 
-    __slots__ = ("capture_limit", "clone_input", "core_limits", "force_recapture",
-                 "frozen_parameter", "mutated", "updatable")
+    __slots__ = (
+        "capture_limit",
+        "clone_input",
+        "core_limits",
+        "force_recapture",
+        "frozen_parameter",
+        "mutated",
+        "updatable",
+    )
 
-    def __init__(self, updatable=(), mutated=(), capture_limit=64, clone_input=True,
-                 frozen_parameter=False, force_recapture=False, core_limits=None):
+    def __init__(
+        self,
+        updatable=(),
+        mutated=(),
+        capture_limit=64,
+        clone_input=True,
+        frozen_parameter=False,
+        force_recapture=False,
+        core_limits=None,
+    ):
         if not isinstance(capture_limit, int) or capture_limit < 1:
-            raise Error("TK1106", f"capture_limit is {capture_limit}",
-                        help="it is 1 or more (64 when not set)")
+            raise Error(
+                "TK1106",
+                f"capture_limit is {capture_limit}",
+                help="it is 1 or more (64 when not set)",
+            )
         self.updatable = frozenset(updatable)
         self.mutated = frozenset(mutated)
         self.capture_limit = capture_limit
@@ -51,8 +69,14 @@ class Captures:
         elif options.force_recapture:
             why = "force_recapture"
         else:
-            why = next((f"the {what} of {name} changed" for (what, name), a in addresses.items()
-                        if known.get((what, name)) != a or a is None), None)
+            why = next(
+                (
+                    f"the {what} of {name} changed"
+                    for (what, name), a in addresses.items()
+                    if known.get((what, name)) != a or a is None
+                ),
+                None,
+            )
         if why is None:
             return None
         self.count[id(entry)] = self.count.get(id(entry), 0) + 1

@@ -85,7 +85,8 @@ class Dynamo:
         sizes = []
         for dim, size in enumerate(value.shape):
             changed = self.dynamic is not False and (
-                sizes_seen is DYNAMIC or sizes_seen[dim] is DYNAMIC)
+                sizes_seen is DYNAMIC or sizes_seen[dim] is DYNAMIC
+            )
             marked = dim in value.dynamic
             static = dim in value.static and not marked
             symbol = marked or (not static and (changed or self.dynamic is True))
@@ -174,9 +175,16 @@ def _check_type(facts, value):
 
 
 def _kind(value):
-    return repr(value) if value is None or isinstance(value, (bool, int, float, str)) \
+    return (
+        repr(value)
+        if value is None or isinstance(value, (bool, int, float, str))
         else type(value).__name__.lower()
+    )
 
 
-_CHECKS = {"tensor": _check_tensor, "structure": _check_structure, "constant": _check_constant,
-           "type": _check_type}
+_CHECKS = {
+    "tensor": _check_tensor,
+    "structure": _check_structure,
+    "constant": _check_constant,
+    "type": _check_type,
+}

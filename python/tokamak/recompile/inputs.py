@@ -13,12 +13,16 @@ class Tensor:
 
     __slots__ = ("address", "dtype", "dynamic", "parameter", "shape", "static")
 
-    def __init__(self, shape, dtype="float32", static=(), dynamic=(), address=None,
-                 parameter=False):
+    def __init__(
+        self, shape, dtype="float32", static=(), dynamic=(), address=None, parameter=False
+    ):
         self.shape = tuple(shape)
         if not all(isinstance(n, int) and n >= 0 for n in self.shape):
-            raise Error("TK1106", f"a shape has sizes of 0 and more, got {self.shape}",
-                        help="give a tuple of integers")
+            raise Error(
+                "TK1106",
+                f"a shape has sizes of 0 and more, got {self.shape}",
+                help="give a tuple of integers",
+            )
         self.dtype = dtype
         self.static = _dims(static, self.shape)
         self.dynamic = _dims(dynamic, self.shape)
@@ -34,19 +38,25 @@ def _dims(dims, shape):
         return frozenset(range(len(shape)))
     if isinstance(dims, int) and dims is not False:
         dims = (dims,)
-    marked = frozenset(d % len(shape) if -len(shape) <= d < len(shape) else d
-                       for d in (dims or ()))
+    marked = frozenset(d % len(shape) if -len(shape) <= d < len(shape) else d for d in (dims or ()))
     outside = [d for d in marked if d not in range(len(shape))]
     if outside:
-        raise Error("TK1106", f"a tensor of shape {shape} has no dimension {outside[0]}",
-                    help="mark dimensions that are there")
+        raise Error(
+            "TK1106",
+            f"a tensor of shape {shape} has no dimension {outside[0]}",
+            help="mark dimensions that are there",
+        )
     return marked
 
 
 def describe(torch_tensor, **marks):
     """The Tensor that stands for a torch.Tensor."""
-    return Tensor(tuple(torch_tensor.shape), str(torch_tensor.dtype).replace("torch.", ""),
-                  address=torch_tensor.data_ptr(), **marks)
+    return Tensor(
+        tuple(torch_tensor.shape),
+        str(torch_tensor.dtype).replace("torch.", ""),
+        address=torch_tensor.data_ptr(),
+        **marks,
+    )
 
 
 def flatten(inputs, prefix=""):
@@ -79,6 +89,9 @@ def _flatten(source, value, leaves):
     elif value is None or isinstance(value, (Tensor, bool, int, float, str)):
         leaves.append((source, value))
     else:
-        raise Error("TK1106", f"{source} is a {type(value).__name__}",
-                    help="inputs are Tensor, int, float, bool, str, None, and lists, tuples and "
-                    "dicts of those; describe() turns a torch.Tensor into one")
+        raise Error(
+            "TK1106",
+            f"{source} is a {type(value).__name__}",
+            help="inputs are Tensor, int, float, bool, str, None, and lists, tuples and "
+            "dicts of those; describe() turns a torch.Tensor into one",
+        )

@@ -45,23 +45,28 @@ class Prediction:
         """Raises TK1107 with the input at fault when serving would compile."""
         late = self.serving(warmup)
         if late:
-            raise Error("TK1107", f"{len(late)} compilations after {warmup} warm-up steps; the "
-                        f"first in step {late[0].step}, because of {late[0].input}",
-                        notes=late[0].reasons,
-                        help="remove the cause, use buckets, or compile with dynamic=True")
+            raise Error(
+                "TK1107",
+                f"{len(late)} compilations after {warmup} warm-up steps; the "
+                f"first in step {late[0].step}, because of {late[0].input}",
+                notes=late[0].reasons,
+                help="remove the cause, use buckets, or compile with dynamic=True",
+            )
 
     def __str__(self):
         lines = [f"{len(self.compiles)} compiles in {self.n_steps} steps"]
-        lines += [f"  step {e.step}: {'; '.join(e.reasons) or 'the first run'}"
-                  for e in self.compiles]
+        lines += [
+            f"  step {e.step}: {'; '.join(e.reasons) or 'the first run'}" for e in self.compiles
+        ]
         if self.eager_from is not None:
             lines.append(f"  eager from step {self.eager_from}: the recompile limit is reached")
         if self.captures:
             lines.append(f"{len(self.captures)} captures")
             lines += [f"  step {e.step}: {'; '.join(e.reasons)}" for e in self.captures]
         if self.capture_eager_from is not None:
-            lines.append(f"  eager from step {self.capture_eager_from}: the capture limit is "
-                         "exceeded")
+            lines.append(
+                f"  eager from step {self.capture_eager_from}: the capture limit is exceeded"
+            )
         return "\n".join(lines)
 
 
@@ -86,8 +91,11 @@ def predict(steps, dynamic=None, capture=None, recompile_limit=RECOMPILE_LIMIT):
                 continue
             entry = dynamo.compile(leaves)
             # The newest graph is the one that nearly fitted.
-            result.compiles.append(Event(index, [why for _, why in failures[-1:]],
-                                         failures[-1][0] if failures else None))
+            result.compiles.append(
+                Event(
+                    index, [why for _, why in failures[-1:]], failures[-1][0] if failures else None
+                )
+            )
         if captures is not None:
             why = captures.step(entry, leaves, index)
             if why is not None:

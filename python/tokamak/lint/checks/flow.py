@@ -44,8 +44,12 @@ def _wraps(interp, call):
     """enumerate(t), zip(t, ...), reversed(t): loops over the tensor in them."""
     from ..values import HOST_VALUE, Value, list_of
 
-    inner = [a for a in call.args if a.kind == TENSOR
-             or (a.kind == LIST and a.root in (("range", "tensor"), ("zip", "tensor")))]
+    inner = [
+        a
+        for a in call.args
+        if a.kind == TENSOR
+        or (a.kind == LIST and a.root in (("range", "tensor"), ("zip", "tensor")))
+    ]
     if not inner:
         return None
     items = [interp.item_of(a) for a in call.args]

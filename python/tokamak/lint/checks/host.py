@@ -95,8 +95,15 @@ def _numpy(interp, call):
     return None
 
 
-METHODS = {"item": _item, "tolist": _tolist, "cpu": _cpu, "to": _to, "npu": _to_device,
-           "cuda": _to_device, "numpy": _numpy}
+METHODS = {
+    "item": _item,
+    "tolist": _tolist,
+    "cpu": _cpu,
+    "to": _to,
+    "npu": _to_device,
+    "cuda": _to_device,
+    "numpy": _numpy,
+}
 
 
 # -- functions
@@ -142,8 +149,9 @@ def _device(interp, call):
 
 
 FUNCTIONS = {name: _construct for name in CONSTRUCTORS}
-FUNCTIONS.update({name: _factory for name in ("arange", "zeros", "ones", "full", "empty", "eye",
-                                               "linspace")})
+FUNCTIONS.update(
+    {name: _factory for name in ("arange", "zeros", "ones", "full", "empty", "eye", "linspace")}
+)
 FUNCTIONS.update(from_numpy=_from_numpy, device=_device)
 
 
@@ -177,16 +185,25 @@ def _numpy_function(interp, call):
     return HOST_VALUE  # numpy on plain numbers is a constant of the graph
 
 
-_LOG_METHODS = {"debug", "info", "warning", "warn", "error", "critical", "exception", "log",
-                "warning_once", "info_once"}
+_LOG_METHODS = {
+    "debug",
+    "info",
+    "warning",
+    "warn",
+    "error",
+    "critical",
+    "exception",
+    "log",
+    "warning_once",
+    "info_once",
+}
 
 
 def logger_call(interp, call):
     """`logger.info(...)`: a logger is known by its name."""
     if call.name in _LOG_METHODS and isinstance(call.node.func, ast.Attribute):
         receiver = call.node.func.value
-        name = receiver.attr if isinstance(receiver, ast.Attribute) else getattr(
-            receiver, "id", "")
+        name = receiver.attr if isinstance(receiver, ast.Attribute) else getattr(receiver, "id", "")
         if name.lower().lstrip("_").endswith(("logger", "logging", "log")):
             _log(interp, call)
             return HOST_VALUE
@@ -239,9 +256,19 @@ def _iterate(interp, call):
     return None
 
 
-BUILTINS = {"int": _scalar, "float": _scalar, "bool": _scalar, "print": _print, "str": _str,
-            "repr": _str, "breakpoint": _breakpoint, "list": _iterate, "tuple": _iterate,
-            "sorted": _iterate, "set": _iterate}
+BUILTINS = {
+    "int": _scalar,
+    "float": _scalar,
+    "bool": _scalar,
+    "print": _print,
+    "str": _str,
+    "repr": _str,
+    "breakpoint": _breakpoint,
+    "list": _iterate,
+    "tuple": _iterate,
+    "sorted": _iterate,
+    "set": _iterate,
+}
 
 
 # -- the environment
@@ -292,6 +319,7 @@ def _reads_environment(function):
                 if full in ENVIRONMENT_CALLS:
                     found = True
                 elif full.startswith("torch.") and not full.startswith(
-                        ("torch.npu.", "torch.cuda.", "torch.backends.", "torch.version.")):
+                    ("torch.npu.", "torch.cuda.", "torch.backends.", "torch.version.")
+                ):
                     return False  # it computes something
     return found

@@ -1,7 +1,7 @@
 """Python lists of tensors, and the collectives and concatenations that take them."""
 
 from ..names import LIST_COLLECTIVES
-from ..values import LIST, TENSOR, TENSOR_VALUE, UNKNOWN, list_of
+from ..values import LIST, TENSOR, TENSOR_VALUE, UNKNOWN
 
 
 def _collective(interp, call):
@@ -79,5 +79,11 @@ def is_cache(name):
 
 
 FUNCTIONS = {name: _collective for name in LIST_COLLECTIVES}
-FUNCTIONS.update(cat=_concatenate, concat=_concatenate, concatenate=_concatenate,
-                 stack=_concatenate, hstack=_concatenate, vstack=_concatenate)
+FUNCTIONS.update(
+    cat=_concatenate,
+    concat=_concatenate,
+    concatenate=_concatenate,
+    stack=_concatenate,
+    hstack=_concatenate,
+    vstack=_concatenate,
+)

@@ -32,8 +32,9 @@ def _random_method(interp, call):
 
 
 def _random_function(interp, call):
-    if not call.dotted.startswith(("torch.", "torch_npu.")) \
-            or call.dotted.startswith(("torch.distributions",)):
+    if not call.dotted.startswith(("torch.", "torch_npu.")) or call.dotted.startswith(
+        ("torch.distributions",)
+    ):
         return None
     if NPUGRAPH in interp.backends:
         interp.report("random-op", call.node, call.name)
@@ -76,8 +77,12 @@ def _backward(interp, call):
 METHODS = {name: _random_method for name in RANDOM_METHODS}
 METHODS.update(synchronize=_synchronize, backward=_backward)
 FUNCTIONS = {name: _random_function for name in RANDOM_FUNCTIONS}
-FUNCTIONS.update(dropout=_dropout, synchronize=_synchronize_function,
-                 barrier=_synchronize_function, monitored_barrier=_synchronize_function)
+FUNCTIONS.update(
+    dropout=_dropout,
+    synchronize=_synchronize_function,
+    barrier=_synchronize_function,
+    monitored_barrier=_synchronize_function,
+)
 
 
 # -- converters of GE
@@ -85,8 +90,11 @@ FUNCTIONS.update(dropout=_dropout, synchronize=_synchronize_function,
 
 def converter(interp, call):
     """aten operators that GE cannot take (no converter, and no decomposition to others)."""
-    if GE in interp.backends and call.dotted.startswith("torch.") \
-            and converters.is_missing(call.dotted, call.name):
+    if (
+        GE in interp.backends
+        and call.dotted.startswith("torch.")
+        and converters.is_missing(call.dotted, call.name)
+    ):
         interp.report("unsupported-converter", call.node, call.name)
 
 
@@ -134,20 +142,28 @@ def _lengths(interp, call):
     for argument in arguments:
         value = call.kwargs.get(argument)
         if value is not None and value.kind == TENSOR and not from_torchair and call.dotted:
-            interp.report("length-type", call.node,
-                          f"{argument} is a tensor, the schema of {name} wants a list of int")
-        if value is not None and not from_torchair and call.dotted and (
-                value.kind in (LIST, SYNCED)):
+            interp.report(
+                "length-type",
+                call.node,
+                f"{argument} is a tensor, the schema of {name} wants a list of int",
+            )
+        if (
+            value is not None
+            and not from_torchair
+            and call.dotted
+            and (value.kind in (LIST, SYNCED))
+        ):
             interp.length_lists.append((interp.frame.module.source, call.node, argument))
     for argument in TENSOR_LENGTHS.get(name, ()):
         value = call.kwargs.get(argument)
-        if value is not None and call.dotted and (
-                value.kind == LIST or (value.kind == SYNCED)):
-            interp.report("length-type", call.node,
-                          f"{argument} is a list, the schema of {name} wants a tensor")
+        if value is not None and call.dotted and (value.kind == LIST or (value.kind == SYNCED)):
+            interp.report(
+                "length-type",
+                call.node,
+                f"{argument} is a list, the schema of {name} wants a tensor",
+            )
     if from_torchair and arguments and interp.backends == {NPUGRAPH}:
-        interp.report("length-type", call.node,
-                      f"torchair.ops.{name} exists in GE graphs only")
+        interp.report("length-type", call.node, f"torchair.ops.{name} exists in GE graphs only")
 
 
 def _names(interp, call):
@@ -161,14 +177,24 @@ def _names(interp, call):
         return  # its examples use either set; the wrapper decides
     for keyword in call.kwargs:
         if keyword in wrong:
-            interp.report("length-name", call.node,
-                          f"{call.name} has no {keyword}; there it is called {wrong[keyword]}")
+            interp.report(
+                "length-name",
+                call.node,
+                f"{call.name} has no {keyword}; there it is called {wrong[keyword]}",
+            )
     if call.splat:
         return
-    needed = ("num_heads", "scale") if call.name in ATTENTION_V1 else (
-        "num_query_heads", "softmax_scale")
-    missing = [n for n in needed if n not in call.kwargs
-               and {**V1_TO_V2, **{b: a for a, b in V1_TO_V2.items()}}.get(n) not in call.kwargs]
+    needed = (
+        ("num_heads", "scale")
+        if call.name in ATTENTION_V1
+        else ("num_query_heads", "softmax_scale")
+    )
+    missing = [
+        n
+        for n in needed
+        if n not in call.kwargs
+        and {**V1_TO_V2, **{b: a for a, b in V1_TO_V2.items()}}.get(n) not in call.kwargs
+    ]
     if missing:
         interp.report("omitted-attention-argument", call.node, " and ".join(missing))
 
@@ -209,12 +235,16 @@ def unpacked(interp, node, target):
     call = getattr(node, "value", None)
     if GE not in interp.backends or not isinstance(call, ast.Call):
         return
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(
-        call.func, "id", "")
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     writer = CACHE_WRITERS.get(name)
     if writer is None:
         return
-    ignored = [i for i in writer["results"] if i < len(target.elts)
-               and isinstance(target.elts[i], ast.Name) and target.elts[i].id.startswith("_")]
+    ignored = [
+        i
+        for i in writer["results"]
+        if i < len(target.elts)
+        and isinstance(target.elts[i], ast.Name)
+        and target.elts[i].id.startswith("_")
+    ]
     if len(ignored) == len(writer["results"]):
         interp.report("unused-result-of-cache-update", node, name)

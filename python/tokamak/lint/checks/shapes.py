@@ -6,14 +6,11 @@ from ..names import SIZED_FUNCTIONS, SIZED_METHODS
 from ..values import (
     HOST,
     LIST,
-    OBJECT,
     SYNCED,
     TENSOR,
     TENSOR_VALUE,
     UNKNOWN,
-    Value,
     list_of,
-    tensor,
 )
 
 _MAY_BE_TENSOR = (TENSOR, UNKNOWN)
@@ -25,8 +22,11 @@ def _report(interp, call):
 
 
 def _flag(value, default=False):
-    return value.const if value is not None and value.kind == HOST and isinstance(
-        value.const, bool) else default
+    return (
+        value.const
+        if value is not None and value.kind == HOST and isinstance(value.const, bool)
+        else default
+    )
 
 
 # -- methods
@@ -50,8 +50,11 @@ def _masked_select(interp, call):
 
 
 def _repeat_interleave(interp, call):
-    return _repeats(interp, call, call.argument(0, "repeats")) \
-        if call.base.kind in _MAY_BE_TENSOR else None
+    return (
+        _repeats(interp, call, call.argument(0, "repeats"))
+        if call.base.kind in _MAY_BE_TENSOR
+        else None
+    )
 
 
 def _repeats(interp, call, repeats):
@@ -63,8 +66,10 @@ def _repeats(interp, call, repeats):
 def _sized_method(interp, call):
     if call.base.kind not in _MAY_BE_TENSOR:
         return None
-    values = [*call.args, *(call.kwargs[k] for k in ("size", "shape", "split_size", "length")
-                            if k in call.kwargs)]
+    values = [
+        *call.args,
+        *(call.kwargs[k] for k in ("size", "shape", "split_size", "length") if k in call.kwargs),
+    ]
     if call.name == "narrow":
         if any(_from_tensor(v) for v in values[1:]):
             interp.report("dynamic-slice-by-tensor", call.node)
@@ -90,8 +95,13 @@ def _masked_scatter(interp, call):
 
 def _index_put(interp, call):
     indices = call.args[0] if call.args else None
-    if call.base.kind in _MAY_BE_TENSOR and indices is not None and indices.kind == LIST \
-            and indices.items and any(i.bool_mask for i in indices.items):
+    if (
+        call.base.kind in _MAY_BE_TENSOR
+        and indices is not None
+        and indices.kind == LIST
+        and indices.items
+        and any(i.bool_mask for i in indices.items)
+    ):
         interp.report("bool-mask-assignment", call.node)
     return None
 
@@ -104,10 +114,17 @@ def _topk(interp, call):
 
 
 METHODS = {
-    "nonzero": _nonzero, "argwhere": _nonzero, "unique": _unique, "unique_consecutive": _unique,
-    "masked_select": _masked_select, "repeat_interleave": _repeat_interleave,
-    "masked_scatter": _masked_scatter, "masked_scatter_": _masked_scatter,
-    "index_put_": _index_put, "index_put": _index_put, "topk": _topk,
+    "nonzero": _nonzero,
+    "argwhere": _nonzero,
+    "unique": _unique,
+    "unique_consecutive": _unique,
+    "masked_select": _masked_select,
+    "repeat_interleave": _repeat_interleave,
+    "masked_scatter": _masked_scatter,
+    "masked_scatter_": _masked_scatter,
+    "index_put_": _index_put,
+    "index_put": _index_put,
+    "topk": _topk,
 }
 METHODS.update({name: _sized_method for name in SIZED_METHODS})
 
@@ -152,8 +169,12 @@ def _always(interp, call):
 
 @_torch
 def _repeat_interleave_function(interp, call):
-    if len(call.args) == 1 and "repeats" not in call.kwargs and call.args[0].kind == TENSOR \
-            and "output_size" not in call.kwargs:
+    if (
+        len(call.args) == 1
+        and "repeats" not in call.kwargs
+        and call.args[0].kind == TENSOR
+        and "output_size" not in call.kwargs
+    ):
         return _report(interp, call)  # the repeats themselves
     return _repeats(interp, call, call.argument(1, "repeats"))
 
@@ -174,8 +195,10 @@ def _bincount(interp, call, _tensor=None):
 
 @_torch
 def _sized_function(interp, call):
-    values = [*call.args, *(call.kwargs[k] for k in ("size", "end", "start", "steps")
-                            if k in call.kwargs)]
+    values = [
+        *call.args,
+        *(call.kwargs[k] for k in ("size", "end", "start", "steps") if k in call.kwargs),
+    ]
     if call.name in ("full", "linspace"):
         values = values[:1] if call.name == "full" else values[2:3]
     if any(_from_tensor(v) or v.kind == TENSOR for v in values):
@@ -198,14 +221,24 @@ def _narrow(interp, call):
 
 
 FUNCTIONS = {
-    "nonzero": _nonzero_function, "argwhere": _nonzero_function, "where": _where,
-    "unique": _always, "unique_consecutive": _always, "masked_select": _always,
-    "masked_scatter": _always, "repeat_interleave": _repeat_interleave_function,
-    "one_hot": _one_hot, "bincount": _torch(_bincount), "split": _split,
-    "split_with_sizes": _split, "reshape": _split, "narrow": _narrow,
+    "nonzero": _nonzero_function,
+    "argwhere": _nonzero_function,
+    "where": _where,
+    "unique": _always,
+    "unique_consecutive": _always,
+    "masked_select": _always,
+    "masked_scatter": _always,
+    "repeat_interleave": _repeat_interleave_function,
+    "one_hot": _one_hot,
+    "bincount": _torch(_bincount),
+    "split": _split,
+    "split_with_sizes": _split,
+    "reshape": _split,
+    "narrow": _narrow,
 }
-FUNCTIONS.update({name: _sized_function for name in SIZED_FUNCTIONS
-                  if name not in ("rand", "randn", "randint")})
+FUNCTIONS.update(
+    {name: _sized_function for name in SIZED_FUNCTIONS if name not in ("rand", "randn", "randint")}
+)
 
 
 # -- indices
@@ -234,7 +267,7 @@ def _parts(node, index):
 def subscript_read(interp, node, base, index):
     parts = _parts(node, index)
     if base.kind in ("modules", "dict") or (base.kind == LIST and base.root is None):
-        for part, value in parts:
+        for _, value in parts:
             if value.kind in (TENSOR, SYNCED) and base.kind != "dict" and _of_modules(base, value):
                 interp.report("module-indexed-by-tensor", node)
         _slices(interp, node, base, parts)
@@ -258,7 +291,7 @@ def _of_modules(base, index):
 
 
 def _slices(interp, node, base, parts):
-    for part, value in parts:
+    for _part, value in parts:
         if value.kind != "slice":
             continue
         if any(v.kind in (TENSOR, SYNCED) for v in value.items):

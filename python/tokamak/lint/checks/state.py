@@ -7,7 +7,6 @@ from ..tree import walk
 from ..values import (
     FUNCTION,
     HOST,
-    LIST,
     MISSING,
     OBJECT,
     SYNCED,
@@ -89,8 +88,11 @@ def _starts_as_number(init, name):
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             for t in targets:
-                if isinstance(t, ast.Attribute) and t.attr == name and isinstance(
-                        node.value, ast.Constant):
+                if (
+                    isinstance(t, ast.Attribute)
+                    and t.attr == name
+                    and isinstance(node.value, ast.Constant)
+                ):
                     v = node.value.value
                     return isinstance(v, (int, float)) and not isinstance(v, bool)
     return False
