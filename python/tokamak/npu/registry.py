@@ -27,6 +27,13 @@ _DTYPE_CODES = {
     11: torch.bool,
     15: torch.bfloat16,
 }
+# The other way, with the types that only name how results are quantised.
+_CODES = {dtype: code for code, dtype in _DTYPE_CODES.items()} | {
+    torch.qint8: 12,
+    torch.quint8: 13,
+    torch.qint32: 14,
+    torch.quint4x2: 16,
+}
 
 
 _WEIGHTS = ("weight", "x2", "w", "weight1")
@@ -86,6 +93,12 @@ class Bound:
                     f"does not have; it has {', '.join(map(str, _DTYPE_CODES.values()))}"
                 )
             return _DTYPE_CODES[value]
+        if self.kinds[name] == "int" and isinstance(value, torch.dtype):
+            if value not in _CODES:
+                raise RuntimeError(f"{self.operator.name}: '{name}' cannot be {value}")
+            return _CODES[value]
+        if self.kinds[name] == "int[]" and value is not None:
+            return [int(v) if isinstance(v, bool) else v for v in value]
         return value
 
     def results(self, values):
