@@ -34,11 +34,11 @@ int run(int argc, char** argv) {
   tk::cli::add_bench(app, &exit_code);
   tk::cli::add_inspect(app, &exit_code);
   tk::cli::add_check(app, &exit_code);
+  tk::cli::add_emit(app, &exit_code);
+  tk::cli::add_ops(app, &exit_code);
   app.add_subcommand("profile",
                      "Break a profile of a real NPU down by module (tokamak profile --help)");
   app.add_subcommand("lint", "Hazards of graph mode in Python sources (tokamak lint --help)");
-  app.add_subcommand("emit",
-                     "emit profiling: the collection snippet (tokamak emit profiling --help)");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
