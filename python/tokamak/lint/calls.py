@@ -5,6 +5,7 @@ import ast
 from . import checks
 from .expressions import _EXPRESSIONS
 from .names import (
+    ASKS_VALUES,
     BOOL_RESULTS,
     CONSTRUCTORS,
     CONTEXT_FUNCTIONS,
@@ -298,8 +299,12 @@ class Calls:
         args, kwargs, splat = self._arguments(node)
         call = Call(node, name, args, kwargs, base, splat=splat)
         if base.kind == LIST and name in _LIST_METHODS:
+            if name in ("append", "extend", "insert", "pop", "clear", "remove"):
+                checks.container_changed(self, node, node.func.value)
             return self._list_method(call)
         if base.kind == "dict":
+            if name in ("update", "pop", "setdefault", "clear"):
+                checks.container_changed(self, node, node.func.value)
             return self._dict_method(call)
         known = checks.method_call(self, call)
         if known is not None:
@@ -332,6 +337,8 @@ class Calls:
             return value
         if base.dotted == HOST_DATA and name not in ("max", "min", "topk", "sort"):
             return HOST_TENSOR
+        if name in ASKS_VALUES:
+            return SYNCED_VALUE
         if name in BOOL_RESULTS:
             return MASK_VALUE
         if name in ("to", "type_as", "view") and any(_is_bool_dtype(a) for a in call.args):
@@ -435,6 +442,8 @@ class Calls:
 
     def _torch_function(self, call):
         name = call.name
+        if name in ASKS_VALUES and any(a.kind == TENSOR for a in call.args):
+            return SYNCED_VALUE
         if (
             name in HOST_FUNCTIONS
             or name.startswith("is_")
@@ -512,6 +521,8 @@ class Calls:
             return list_of(elem=list_of(items=[HOST_VALUE, self.item_of(first)]))
         if name == "zip":
             return list_of(elem=list_of(items=[self.item_of(a) for a in args]))
+        if name in ("any", "all") and first is not None and first.kind == TENSOR:
+            return SYNCED_VALUE
         if name in ("max", "min", "sum", "abs", "round", "pow", "divmod"):
             return self._arithmetic(args)
         if name == "isinstance":

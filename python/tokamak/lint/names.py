@@ -187,6 +187,8 @@ BOOL_RESULTS = {
     "any",
     "bitwise_not_of_bool",
 }
+# These give a Python bool: the values are read.
+ASKS_VALUES = {"allclose", "equal", "is_nonzero"}
 # These keep the dtype of their argument.
 KEEPS_DTYPE = VIEWS | {
     "clone",

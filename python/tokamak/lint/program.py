@@ -166,6 +166,7 @@ class Program:
     def __init__(self, sources):
         self.modules = [Module(s) for s in sources]
         self.by_name = {}
+        self._stored = None
         for m in self.modules:
             self.by_name.setdefault(m.source.name, []).append(m)
 
@@ -179,6 +180,21 @@ class Program:
             yield from m.functions.values()
             for c in m.classes.values():
                 yield from c.methods.values()
+
+    @property
+    def stored_from_outside(self):
+        """Names of attributes that code sets on other objects than self: `model.pos = i`."""
+        if self._stored is None:
+            self._stored = set()
+            for m in self.modules:
+                scopes = [f.nodes for f in m.functions.values()] + [m.main_nodes]
+                scopes += [f.nodes for c in m.classes.values() for f in c.methods.values()]
+                for nodes in scopes:
+                    for n in nodes:
+                        if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store):
+                            if getattr(n.value, "id", "") != "self":
+                                self._stored.add(n.attr)
+        return self._stored
 
     def find_class(self, dotted, module):
         value = self.lookup(dotted, module)

@@ -115,7 +115,7 @@ def parse(path, data):
     except (SyntaxError, LookupError) as error:
         raise Error(
             "TK1102",
-            f"the file names an encoding that does not exist: {error}",
+            f"the encoding of the file is not known: {error}",
             file=str(path),
             line=1,
             help="save the file as UTF-8",

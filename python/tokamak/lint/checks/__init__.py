@@ -19,6 +19,7 @@ cache_read = npu.cache_read
 attribute_written = state.attribute_written
 global_written = state.global_written
 written_in_place = state.written_in_place
+container_changed = state.container_changed
 unused = npu.unused
 unpacked = npu.unpacked
 external_read = host.external_read

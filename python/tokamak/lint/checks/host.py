@@ -127,10 +127,10 @@ def _construct(interp, call):
 
 def _factory(interp, call):
     """torch.arange(n) without a device is made on the host."""
-    if call.dotted.startswith("torch.") and "device" not in call.kwargs:
-        shapes_value = shapes.FUNCTIONS[call.name](interp, call)
-        return shapes_value if shapes_value is not None else HOST_TENSOR
-    return None
+    if not call.dotted.startswith("torch."):
+        return None
+    shapes.FUNCTIONS[call.name](interp, call)
+    return None if "device" in call.kwargs else HOST_TENSOR
 
 
 def _is_none(value):
@@ -166,6 +166,9 @@ def package_call(interp, call):
     if dotted.startswith("math.") and call.args and call.args[0].kind == SYNCED:
         return SYNCED_VALUE
     if dotted in ENVIRONMENT_CALLS:
+        interp.report("python-call-in-forward", call.node)
+        return HOST_VALUE
+    if _asks_version(call.name) and not any(carries_tensor(a) for a in call.args):
         interp.report("python-call-in-forward", call.node)
         return HOST_VALUE
     if dotted.startswith("logging."):
@@ -275,20 +278,22 @@ BUILTINS = {
 
 
 def external_read(interp, node, dotted):
-    if dotted == "os.environ" and not _called(interp, node):
+    if dotted == "os.environ":
         interp.report("python-call-in-forward", node)
-
-
-def _called(interp, node):
-    return False
 
 
 def given_call(interp, node, function):
     """A given function that reads the environment or a version: its call is the hazard."""
-    if reads_environment(function):
+    if reads_environment(function) or (
+        function.cls is None and _asks_version(function.name) and not function.params
+    ):
         interp.report("python-call-in-forward", node)
         return HOST_VALUE
     return None
+
+
+def _asks_version(name):
+    return "version" in name.lower().split("_")
 
 
 def reads_environment(function):

@@ -87,12 +87,6 @@ def _from_tensor(value):
     return value.kind == LIST and value.elem is not None and value.elem.kind == SYNCED
 
 
-def _masked_scatter(interp, call):
-    if call.base.kind in _MAY_BE_TENSOR:
-        return _report(interp, call)
-    return None
-
-
 def _index_put(interp, call):
     indices = call.args[0] if call.args else None
     if (
@@ -120,8 +114,6 @@ METHODS = {
     "unique_consecutive": _unique,
     "masked_select": _masked_select,
     "repeat_interleave": _repeat_interleave,
-    "masked_scatter": _masked_scatter,
-    "masked_scatter_": _masked_scatter,
     "index_put_": _index_put,
     "index_put": _index_put,
     "topk": _topk,
@@ -220,14 +212,21 @@ def _narrow(interp, call):
     return None
 
 
+@_torch
+def _pad(interp, call):
+    if any(_from_tensor(v) for v in call.args[1:2]):
+        interp.report("data-dependent-shape", call.node)
+    return None
+
+
 FUNCTIONS = {
+    "pad": _pad,
     "nonzero": _nonzero_function,
     "argwhere": _nonzero_function,
     "where": _where,
     "unique": _always,
     "unique_consecutive": _always,
     "masked_select": _always,
-    "masked_scatter": _always,
     "repeat_interleave": _repeat_interleave_function,
     "one_hot": _one_hot,
     "bincount": _torch(_bincount),

@@ -7,6 +7,7 @@ from ..tree import walk
 from ..values import (
     FUNCTION,
     HOST,
+    LIST,
     MISSING,
     OBJECT,
     SYNCED,
@@ -40,7 +41,9 @@ def attribute_written(interp, node, target, base, value, augmented):
         if augmented and known is not None and known.kind == TENSOR:
             return  # self.buffer += x writes the buffer where it is
         interp.report("module-state-mutation", node)
-    elif augmented or is_integer(known) or is_integer(value):
+    elif (
+        augmented or is_integer(known) or is_integer(value) or is_counter(interp, base, target.attr)
+    ):
         interp.report("python-int-attribute", node)
     else:
         interp.report("module-state-mutation", node)
@@ -77,7 +80,7 @@ def is_counter(interp, base, name):
         return False
     cls = base.target
     for c in interp.program.ancestry(cls):
-        if name in mutated_attributes(c):
+        if name in mutated_attributes(c) or name in interp.program.stored_from_outside:
             init = c.methods.get("__init__")
             return init is not None and _starts_as_number(init, name)
     return False
@@ -137,16 +140,32 @@ def global_written(interp, node, name):
 
 
 def subscript_written(interp, node, target, base):
-    if base.kind in (TENSOR, UNKNOWN):
+    if base.kind == TENSOR:
         written_in_place(interp, node, base, target)
     elif base.kind == HOST and base.frozen:
+        interp.report("module-state-mutation", node)
+    else:
+        container_changed(interp, node, target.value)
+
+
+def container_changed(interp, node, container):
+    """`self.list.append(t)`, `self.dict[key] = t`: Python containers of the module."""
+    if interp.quiet or interp.filling or is_setup(interp.frame.function.name):
+        return
+    if not isinstance(container, ast.Attribute) or not isinstance(container.value, ast.Name):
+        return
+    base = interp.frame.env.get(container.value.id)
+    if base is None or base.kind != OBJECT:
+        return
+    known = _fact(interp, base, container.attr)
+    if known is not None and known.kind in (LIST, "dict"):
         interp.report("module-state-mutation", node)
 
 
 def written_in_place(interp, node, value, target):
     """`x += 1`, `x[i] = y`, `x.copy_(y)` where x is an input of the graph, or a view of one."""
     root = value.root
-    if root is None or root[0] != "input" or value.kind != TENSOR:
+    if root is None or root[0] != "input" or value.kind not in (TENSOR, UNKNOWN):
         return
     if is_cache(root[1]) or _names_cache(target):
         return  # caches are inputs that the graph is meant to change
