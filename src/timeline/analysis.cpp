@@ -63,6 +63,18 @@ void guess_stage(Analysis& a, const ProfileOptions& options) {
   a.stage_origin = "auto:unknown";
 }
 
+void make_theory(Analysis& a, const ProfileOptions& options) {
+  if (options.theory == "off") return;
+  a.theory = options.theory == "on" ? compute_theory(a.timeline, a.ops, a.roles)
+                                    : read_theory(options.theory, a.timeline, a.ops);
+  a.theory.review_ratio = options.theory_review_ratio;
+  if (!options.theory_decisions.empty()) {
+    a.theory.decisions_path = options.theory_decisions;
+    a.theory.decisions = read_theory_decisions(options.theory_decisions);
+  }
+  for (const std::string& w : a.theory.warnings) a.warnings.push_back(w);
+}
+
 void gate(Analysis& a, const ProfileOptions& options) {
   const Metrics& m = *a.metrics;
   std::size_t unowned = m.compute_unowned;
@@ -127,7 +139,9 @@ namespace {
 // A table of several devices is cut down to the chosen one; none is taken silently (BD-04).
 void choose_device(Timeline& t, const ProfileOptions& options) {
   std::set<std::int32_t> devices;
-  for (const Kernel& k : t.kernels) devices.insert(k.device);
+  for (std::size_t i = 0; i < t.kernels.size(); ++i)
+    if (i == 0 || t.kernels[i].device != t.kernels[i - 1].device)
+      devices.insert(t.kernels[i].device);
   if (devices.size() < 2) return;
   std::string list;
   for (std::int32_t d : devices) list += cat(list.empty() ? "" : ", ", d);
@@ -187,7 +201,9 @@ std::unique_ptr<Analysis> analyse(const ProfileFiles& files, const ProfileOption
   a.rules = options.rules.empty() ? default_rules(t, a.ops, a.roles, a.structure)
                                   : read_cluster_rules(options.rules);
   if (!options.outlier.empty()) a.rules.outlier = outlier_rule(options.outlier);
-  a.metrics = compute_metrics(t, a.ops, a.structure, a.rules);
+  a.alignment = align_steps(t, a.by_step, a.steps, a.choice.step, a.ops);
+  make_theory(a, options);
+  a.metrics = compute_metrics(t, a.ops, a.structure, a.rules, a.theory);
   a.metrics->label = a.label;
   a.metrics->generated_at = std::time(nullptr);
   for (const std::string& w : a.metrics->warnings) a.warnings.push_back(w);

@@ -10,6 +10,7 @@
 #include "timeline/overview.h"
 #include "timeline/roles.h"
 #include "timeline/steps.h"
+#include "timeline/steps_align.h"
 
 namespace tk {
 
@@ -26,7 +27,9 @@ struct Analysis {
   Structure structure;
   ClusterRules rules;
   std::optional<Metrics> metrics;
-  std::string label, stage, stage_origin, rank, theory_source;
+  StepAlignment alignment;
+  Theory theory;  // off where kind is empty
+  std::string label, stage, stage_origin, rank;
   std::vector<std::string> warnings;
   bool blocked = false;  // a gate failed: exit 1
 

@@ -96,6 +96,24 @@ std::string key_of(std::string_view column) {
   return s;
 }
 
+// BD-90. What is not told is null.
+void append_theory(std::string& out, const Kernel& k, const KernelTheory& x) {
+  auto number = [&](const char* key, double v) {
+    out += cat(", \"", key, "\": ");
+    if (v < 0)
+      out += "null";
+    else
+      fmt::format_to(std::back_inserter(out), "{}", v);
+  };
+  number("theoretical_operator_time_us", x.us);
+  number("theoretical_compute_time_us", x.compute_us);
+  number("theoretical_memory_time_us", x.memory_us);
+  number("fixed_overhead_us", x.overhead_us);
+  number("duration_over_theoretical", x.us > 0 ? static_cast<double>(k.duration) / 1e3 / x.us : -1);
+  out += cat(", \"bound_type\": ", x.bound.empty() ? "null" : cat('"', x.bound, '"'),
+             ", \"theory_supported\": ", x.supported() ? "true" : "false");
+}
+
 }  // namespace
 
 std::string raw_ops_text(const Timeline& t, const StepOps& ops, const StepSummary& step) {
@@ -130,9 +148,14 @@ std::string raw_ops_text(const Timeline& t, const StepOps& ops, const StepSummar
   return out;
 }
 
-std::string raw_ops_details_text(const Timeline& t, const StepOps& ops, const StepSummary& step) {
+std::string raw_ops_details_text(const Timeline& t, const StepOps& ops, const StepSummary& step,
+                                 const Theory& theory) {
   std::string out;
   head(out, t, ops, step);
+  if (!theory.kind.empty())
+    out +=
+        cat("\"theoretical_perf_source\": ",
+            theory_source_json(theory).dump(-1, ' ', false, json::error_handler_t::replace), ",\n");
   if (!t.table) {
     out += "\"csv_columns\": [], \"operators\": []}\n";
     return out;
@@ -182,6 +205,7 @@ std::string raw_ops_details_text(const Timeline& t, const StepOps& ops, const St
       out += ", \"duration_us_raw\": ";
       append_json_text(out, cells[static_cast<std::size_t>(duration)]);
     }
+    if (!theory.kind.empty()) append_theory(out, k, theory.ops[i]);
     out += '}';
   }
   out += "\n]}\n";

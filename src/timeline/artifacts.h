@@ -9,6 +9,7 @@
 #include "timeline/find.h"
 #include "timeline/step_ops.h"
 #include "timeline/steps.h"
+#include "timeline/theory.h"
 
 namespace tk {
 
@@ -16,7 +17,8 @@ void write_json(const std::filesystem::path& path, const nlohmann::json& value);
 
 // BD-19. One step, written as text: a step of 200,000 kernels takes a second, not ten.
 std::string raw_ops_text(const Timeline& t, const StepOps& ops, const StepSummary& step);
-std::string raw_ops_details_text(const Timeline& t, const StepOps& ops, const StepSummary& step);
+std::string raw_ops_details_text(const Timeline& t, const StepOps& ops, const StepSummary& step,
+                                 const Theory& theory = {});
 
 void append_json_text(std::string& out, std::string_view text);  // quoted and escaped
 

@@ -32,23 +32,33 @@ std::string_view bubble_name(Bubble b) {
 std::vector<Ns> launch_times(const Timeline& t) {
   std::vector<Ns> out;
   if (t.trace.launch_to.empty() || t.trace.launch_from.empty()) return out;
-  // Both ends by id; the first start of an id counts.
-  std::vector<std::pair<std::uint64_t, Ns>> from;
-  from.reserve(t.trace.launch_from.size());
-  for (const FlowEnd& f : t.trace.launch_from) from.emplace_back(f.id, f.time);
-  if (!std::is_sorted(from.begin(), from.end())) std::sort(from.begin(), from.end());
+  // Both ends by id, which is the order they are written in; the first start of an id counts.
+  std::vector<FlowEnd> from_copy, to_copy;
+  auto by_id = [](const FlowEnd& a, const FlowEnd& b) {
+    return a.id != b.id ? a.id < b.id : a.time < b.time;
+  };
+  auto sorted = [&](const std::vector<FlowEnd>& v, std::vector<FlowEnd>& copy) -> const auto& {
+    if (std::is_sorted(v.begin(), v.end(), by_id)) return v;
+    copy = v;
+    std::sort(copy.begin(), copy.end(), by_id);
+    return copy;
+  };
+  const std::vector<FlowEnd>& from = sorted(t.trace.launch_from, from_copy);
+  const std::vector<FlowEnd>& to = sorted(t.trace.launch_to, to_copy);
   struct Arrival {
     Ns at, launched;
     std::int64_t tid;
   };
   std::vector<Arrival> arrivals;
-  arrivals.reserve(t.trace.launch_to.size());
-  for (const FlowEnd& f : t.trace.launch_to) {
-    const auto it = std::lower_bound(from.begin(), from.end(), std::pair(f.id, INT64_MIN));
-    if (it != from.end() && it->first == f.id) arrivals.push_back({f.time, it->second, f.tid});
+  arrivals.reserve(to.size());
+  auto start = from.begin();
+  for (const FlowEnd& f : to) {
+    while (start != from.end() && start->id < f.id) ++start;
+    if (start != from.end() && start->id == f.id) arrivals.push_back({f.time, start->time, f.tid});
   }
-  std::sort(arrivals.begin(), arrivals.end(),
-            [](const Arrival& a, const Arrival& b) { return a.at < b.at; });
+  auto by_time = [](const Arrival& a, const Arrival& b) { return a.at < b.at; };
+  if (!std::is_sorted(arrivals.begin(), arrivals.end(), by_time))
+    std::sort(arrivals.begin(), arrivals.end(), by_time);
   if (arrivals.empty()) return out;
   out.assign(t.kernels.size(), -1);
   std::size_t from_here = 0;

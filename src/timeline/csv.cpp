@@ -15,32 +15,34 @@ std::uint64_t skip_bom(const Buffer& file) {
 }
 
 bool scan_csv(const Buffer& file, std::uint64_t offset,
-              const std::function<void(const CsvRow&)>& row, std::uint64_t* open_quote) {
-  constexpr std::uint64_t block = 128 << 10;
+              const std::function<void(const CsvRow&)>& row, std::uint64_t* open_quote,
+              std::size_t wanted) {
+  constexpr std::uint64_t block = 64 << 10;
   const char* text = file.data.get();
   CsvScanState state;
   std::vector<std::uint64_t> ends(block + 64);
-  std::size_t n = 0;  // separators of the row that is not complete yet, then of the block
-  CsvRow current{text, offset, nullptr, 0, true};
+  std::vector<CsvScanRow> rows(block + 64);
+  std::size_t n = 0;  // separators of the row that is not complete yet
+  CsvRow current{text, offset, offset, nullptr, 0, true};
   for (std::uint64_t at = offset; at < file.size;) {
     const std::uint64_t to = std::min<std::uint64_t>(file.size, at + block);
     if (ends.size() < n + (to - at)) ends.resize(n + (to - at));
-    const std::size_t before = n;
-    n += csv_separators(text, at, to, state, ends.data() + n);
+    CsvScanOut out{ends.data(), n, rows.data(), 0};
+    csv_separators(text, at, to, wanted, state, out);
     at = to;
     std::size_t first = 0;  // of the current row
-    for (std::size_t i = before; i < n; ++i) {
-      if (text[ends[i]] != '\n') continue;
+    for (std::size_t i = 0; i < out.n_rows; ++i) {
       current.ends = ends.data() + first;
-      current.cells = i + 1 - first;
-      const std::uint64_t length = ends[i] - current.begin;
+      first = rows[i].ends;
+      current.end = ends[first - 1];
+      current.cells = rows[i].cells;
+      const std::uint64_t length = current.end - current.begin;
       if (length > 1 || (length == 1 && text[current.begin] != '\r')) row(current);
-      current.begin = ends[i] + 1;
-      first = i + 1;
+      current.begin = current.end + 1;
     }
+    n = out.n_ends - first;
     std::copy(ends.begin() + static_cast<std::ptrdiff_t>(first),
-              ends.begin() + static_cast<std::ptrdiff_t>(n), ends.begin());
-    n -= first;
+              ends.begin() + static_cast<std::ptrdiff_t>(out.n_ends), ends.begin());
   }
   if (state.inside) {
     if (open_quote) *open_quote = current.begin;
@@ -49,13 +51,42 @@ bool scan_csv(const Buffer& file, std::uint64_t offset,
   const bool only_cr = file.size - current.begin == 1 && text[current.begin] == '\r';
   if (current.begin < file.size && !only_cr) {
     if (ends.size() < n + 1) ends.resize(n + 1);
-    ends[n++] = file.size;
+    ends[n] = file.size;
     current.ends = ends.data();
-    current.cells = n;
+    current.end = file.size;
+    current.cells = state.cells + 1;
     current.complete = false;
     row(current);
   }
   return true;
+}
+
+bool first_csv_row(const Buffer& file, std::uint64_t offset, CsvRow& row,
+                   std::vector<std::uint64_t>& ends) {
+  const char* text = file.data.get();
+  row = {text, offset, offset, nullptr, 0, true};
+  ends.clear();
+  bool inside = false;
+  for (std::uint64_t i = offset; i <= file.size; ++i) {
+    const bool end_of_file = i == file.size;
+    if (end_of_file && inside) return false;
+    const char c = end_of_file ? '\n' : text[i];
+    if (c == '"') inside = !inside;
+    if (inside || (c != ',' && c != '\n')) continue;
+    ends.push_back(i);
+    if (c == ',') continue;
+    const std::uint64_t length = i - row.begin;
+    if (length > 1 || (length == 1 && text[row.begin] != '\r')) {
+      row.ends = ends.data();
+      row.cells = ends.size();
+      row.end = i;
+      row.complete = !end_of_file;
+      return true;
+    }
+    ends.clear();
+    row.begin = i + 1;
+  }
+  return false;
 }
 
 std::string_view unquoted(std::string_view cell, std::string& scratch) {
@@ -64,6 +95,10 @@ std::string_view unquoted(std::string_view cell, std::string& scratch) {
   if (cell.size() < 2 || cell.front() != '"' || cell.back() != '"') return cell;
   cell = cell.substr(1, cell.size() - 2);
   if (cell.find('"') == cell.npos) return cell;
+  // Quotes within quotes, as shapes are written: """1,1024;1024""" is "1,1024;1024".
+  if (cell.size() >= 4 && cell.starts_with("\"\"") && cell.ends_with("\"\"") &&
+      cell.substr(2, cell.size() - 4).find('"') == cell.npos)
+    return cell.substr(1, cell.size() - 2);
   scratch.clear();
   for (std::size_t i = 0; i < cell.size(); ++i) {
     scratch += cell[i];

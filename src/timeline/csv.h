@@ -16,12 +16,12 @@ namespace tk {
 // One row: the text and where its cells end. A cell keeps its quotes; see unquoted().
 struct CsvRow {
   const char* text = nullptr;           // of the whole file
-  std::uint64_t begin = 0;              // offset of the row
-  const std::uint64_t* ends = nullptr;  // offset of the separator behind each cell
-  std::size_t cells = 0;
+  std::uint64_t begin = 0, end = 0;     // offsets of the row and of its line end
+  const std::uint64_t* ends = nullptr;  // offset of the separator behind each of the wanted cells
+  std::size_t cells = 0;                // of the row, wanted or not
   bool complete = true;  // a line end follows; false only for the last row of a file without one
 
-  std::string_view cell(std::size_t i) const {
+  std::string_view cell(std::size_t i) const {  // one of the wanted
     const std::uint64_t from = i ? ends[i - 1] + 1 : begin;
     std::uint64_t to = ends[i];
     if (i + 1 == cells && to > from && text[to - 1] == '\r') --to;
@@ -30,9 +30,15 @@ struct CsvRow {
 };
 
 // Calls `row` for every row that is not empty, from `offset` on. Returns false if a quote was left
-// open at the end (the last row is then not reported) and sets *open_quote to its offset.
+// open at the end (the last row is then not reported) and sets *open_quote to its offset. Of a row
+// the first `wanted` cells can be looked at; the others are counted.
 bool scan_csv(const Buffer& file, std::uint64_t offset,
-              const std::function<void(const CsvRow&)>& row, std::uint64_t* open_quote = nullptr);
+              const std::function<void(const CsvRow&)>& row, std::uint64_t* open_quote = nullptr,
+              std::size_t wanted = SIZE_MAX);
+
+// The first row that is not empty: its cells' ends are put into `ends`. False if there is none.
+bool first_csv_row(const Buffer& file, std::uint64_t offset, CsvRow& row,
+                   std::vector<std::uint64_t>& ends);
 
 // The offset behind a UTF-8 BOM.
 std::uint64_t skip_bom(const Buffer& file);

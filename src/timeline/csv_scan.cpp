@@ -27,15 +27,18 @@ HWY_INLINE std::uint64_t mask64(D d, const std::uint8_t* p, V what) {
   return mask;
 }
 
-std::size_t Separators(const char* text, std::uint64_t from, std::uint64_t to, CsvScanState& state,
-                       std::uint64_t* out) {
+void Separators(const char* text, std::uint64_t from, std::uint64_t to, std::uint64_t wanted,
+                CsvScanState& state, CsvScanOut& out) {
   const hn::CappedTag<std::uint8_t, 64> d;
   const auto comma = hn::Set(d, ','), line = hn::Set(d, '\n'), quote = hn::Set(d, '"');
-  std::size_t n = 0;
+  std::uint64_t* ends = out.ends + out.n_ends;
+  CsvScanRow* rows = out.rows + out.n_rows;
+  std::uint64_t cells = state.cells;
   for (std::uint64_t at = from; at < to; at += 64) {
     const auto* p = reinterpret_cast<const std::uint8_t*>(text) + at;
     const std::uint64_t quotes = mask64(d, p, quote);
-    std::uint64_t found = mask64(d, p, comma) | mask64(d, p, line);
+    const std::uint64_t lines = mask64(d, p, line);
+    std::uint64_t found = mask64(d, p, comma) | lines;
     if (quotes | state.inside) {
       std::uint64_t in = quotes;  // prefix xor: 1 from an opening quote up to its closing one
       in ^= in << 1;
@@ -50,11 +53,31 @@ std::size_t Separators(const char* text, std::uint64_t from, std::uint64_t to, C
     }
     if (to - at < 64) found &= (std::uint64_t{1} << (to - at)) - 1;
     while (found) {
-      out[n++] = at + static_cast<std::uint64_t>(__builtin_ctzll(found));
-      found &= found - 1;
+      std::uint64_t bit;
+      if (cells < wanted) {
+        bit = found & (~found + 1);
+        found ^= bit;
+        ++cells;
+      } else {  // only counted, up to the line end
+        const std::uint64_t last = found & lines;
+        if (last == 0) {
+          cells += hwy::PopCount(found);
+          break;
+        }
+        bit = last & (~last + 1);
+        cells += hwy::PopCount(found & (bit - 1)) + 1;
+        found &= ~(bit | (bit - 1));
+      }
+      *ends++ = at + hwy::Num0BitsBelowLS1Bit_Nonzero64(bit);
+      if (bit & lines) {
+        *rows++ = {static_cast<std::size_t>(ends - out.ends), cells};
+        cells = 0;
+      }
     }
   }
-  return n;
+  state.cells = cells;
+  out.n_ends = static_cast<std::size_t>(ends - out.ends);
+  out.n_rows = static_cast<std::size_t>(rows - out.rows);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -64,9 +87,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tk {
 HWY_EXPORT(Separators);
-std::size_t csv_separators(const char* text, std::uint64_t from, std::uint64_t to,
-                           CsvScanState& state, std::uint64_t* out) {
-  return HWY_DYNAMIC_DISPATCH(Separators)(text, from, to, state, out);
+void csv_separators(const char* text, std::uint64_t from, std::uint64_t to, std::uint64_t wanted,
+                    CsvScanState& state, CsvScanOut& out) {
+  HWY_DYNAMIC_DISPATCH(Separators)(text, from, to, wanted, state, out);
 }
 }  // namespace tk
 #endif

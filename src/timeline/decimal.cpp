@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 namespace tk {
@@ -19,6 +21,36 @@ bool same_letters(std::string_view text, std::string_view upper) {
     if ((c >= 'a' && c <= 'z' ? c - 32 : c) != upper[i]) return false;
   }
   return true;
+}
+
+// Eight digits at once; false if one of the bytes is none. For little endian.
+bool eight_digits(const char* p, std::uint64_t& value) {
+  std::uint64_t v;
+  std::memcpy(&v, p, 8);
+  v ^= 0x3030303030303030;  // digits become 0 to 9
+  if (((v + 0x7676767676767676) | v) & 0x8080808080808080) return false;
+  v = v * 10 + (v >> 8);  // pairs in every second byte
+  value = (((v & 0x000000FF000000FF) * 0x000F424000000064) +
+           (((v >> 16) & 0x000000FF000000FF) * 0x0000271000000001)) >>
+          32;
+  return true;
+}
+
+// "1790000000001000.761", as every profiler writes a time: false for anything else.
+bool usual_time_to_ns(std::string_view text, std::int64_t& ns) {
+  static_assert(std::endian::native == std::endian::little);
+  std::uint64_t high, low;
+  if (text.size() < 20 || text[16] != '.' || !eight_digits(text.data(), high) ||
+      !eight_digits(text.data() + 8, low))
+    return false;
+  const unsigned a = static_cast<unsigned char>(text[17]) - '0',
+                 b = static_cast<unsigned char>(text[18]) - '0',
+                 c = static_cast<unsigned char>(text[19]) - '0';
+  if (a > 9 || b > 9 || c > 9) return false;
+  for (std::size_t i = 20; i < text.size(); ++i)
+    if (text[i] != '\t' && text[i] != ' ') return false;
+  ns = static_cast<std::int64_t>((high * 100000000 + low) * 1000 + a * 100 + b * 10 + c);
+  return ns >= 0;
 }
 
 // Any decimal number, digit by digit.
@@ -104,6 +136,7 @@ bool is_missing(std::string_view text) {
 }
 
 std::optional<std::int64_t> decimal_us_to_ns(std::string_view text) {
+  if (std::int64_t ns; usual_time_to_ns(text, ns)) return ns;
   text = trimmed(text);
   // The usual form: with at most 16 whole digits and three decimals nothing can overflow.
   const char *p = text.data(), *end = p + text.size();

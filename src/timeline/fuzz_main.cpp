@@ -16,6 +16,7 @@
 #include "timeline/check.h"
 #include "timeline/insights.h"
 #include "timeline/page/page.h"
+#include "timeline/split.h"
 
 namespace fs = std::filesystem;
 
@@ -138,15 +139,16 @@ int main(int argc, char** argv) {
       for (const tk::ProfileFiles& f : tk::find_profiles(work)) {
         const auto a = tk::analyse(f, options);
         (void)tk::raw_ops_text(a->timeline, a->ops, a->step());
-        (void)tk::raw_ops_details_text(a->timeline, a->ops, a->step());
+        (void)tk::raw_ops_details_text(a->timeline, a->ops, a->step(), a->theory);
         const tk::PageInput in{
             a->timeline, a->ops,   a->structure, a->overview, a->metrics ? &*a->metrics : nullptr,
             {},          a->label, a->stage,     a->rank,     a->choice.origin,
             "",          "",       a->warnings,  false};
         if (tk::profile_page(in).empty()) return 1;
         if (a->metrics)
-          (void)tk::find_insights(
-              {a->timeline, a->ops, a->structure, *a->metrics, *a->gaps, a->roles, "", "", false});
+          (void)tk::find_insights({a->timeline, a->ops, a->structure, *a->metrics, *a->gaps,
+                                   a->roles, "", "", a->theory, a->alignment});
+        if (a->structure.found) tk::write_splits(work / "run", a->timeline, a->ops, a->structure);
       }
       (void)tk::check_profile(options);
       ++read;

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <vector>
 
 #include "base/error.h"
 
@@ -39,6 +40,10 @@ class PlainStream : public ByteStream {
       got += static_cast<std::size_t>(r);
     }
     return got;
+  }
+  void skip(std::uint64_t n) override {
+    if (::lseek(fd_, static_cast<off_t>(n), SEEK_CUR) < 0)
+      throw cannot_read(path_, std::strerror(errno));
   }
 
  private:
@@ -71,6 +76,14 @@ class GzipStream : public ByteStream {
       got += static_cast<std::size_t>(r);
     }
     return got;
+  }
+  void skip(std::uint64_t n) override {
+    std::vector<char> passed(std::min<std::uint64_t>(n, 1 << 20));
+    while (n > 0) {
+      const std::size_t got = read(passed.data(), std::min<std::uint64_t>(n, passed.size()));
+      if (got == 0) return;
+      n -= got;
+    }
   }
 
  private:
@@ -147,6 +160,28 @@ Buffer read_whole(const fs::path& path, std::uint64_t limit) {
   }
   std::memset(buffer.data.get() + buffer.size, 0, buffer_padding);
   return buffer;
+}
+
+Buffer map_whole(const fs::path& path) {
+  std::uint64_t size = 0;
+  const int fd = open_regular(path, &size);
+  constexpr std::uint64_t page = 4096, limit = std::uint64_t{4} << 30;
+  if (starts_with_gzip_magic(fd) || size == 0 || size > limit) {
+    ::close(fd);
+    return read_whole(path, limit);
+  }
+  // Zeros behind the file's last page, so that a vector load may run past the end.
+  const std::size_t room = (size + buffer_padding + page - 1) / page * page;
+  void* p = ::mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* file =
+      p == MAP_FAILED ? p : ::mmap(p, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd, 0);
+  ::close(fd);
+  if (file == MAP_FAILED) {
+    if (p != MAP_FAILED) ::munmap(p, room);
+    return read_whole(path, limit);  // a file system that can't map
+  }
+  ::madvise(p, size, MADV_SEQUENTIAL);
+  return {Bytes(static_cast<char*>(p), FreeBytes{room}), size};
 }
 
 fs::path file_or_gz(const fs::path& path) {

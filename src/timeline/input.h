@@ -15,6 +15,8 @@ class ByteStream {
   virtual ~ByteStream() = default;
   // Fills up to n bytes; fewer only at the end, 0 after it.
   virtual std::size_t read(char* to, std::size_t n) = 0;
+  // Passes over n bytes.
+  virtual void skip(std::uint64_t n) = 0;
 };
 
 // Frees what allocate_bytes gave.
@@ -37,6 +39,10 @@ constexpr std::size_t buffer_padding = 64;
 
 // Throws as ByteStream, and TK0903 above `limit` bytes (a gzip bomb, or not what the file says).
 Buffer read_whole(const std::filesystem::path& path, std::uint64_t limit = std::uint64_t{4} << 30);
+
+// As read_whole; a plain file is mapped, as fresh memory for its bytes costs more than parsing
+// them. The profile must not be written to meanwhile.
+Buffer map_whole(const std::filesystem::path& path);
 
 // The file itself, or the same name with .gz behind; empty if neither is there.
 std::filesystem::path file_or_gz(const std::filesystem::path& path);

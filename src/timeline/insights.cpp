@@ -11,6 +11,7 @@
 #include "timeline/decimal.h"
 #include "timeline/input.h"
 #include "timeline/insights_rules.h"
+#include "timeline/insights_theory.h"
 #include "timeline/intervals.h"
 #include "timeline/split.h"
 
@@ -48,10 +49,25 @@ class Finder {
     read_taxonomy();
     bubbles();
     jitter();
-    if (!in_.theory) out_.data_limits.push_back("theory is off: no theoretical deviation");
+    if (in_.theory.kind.empty()) {
+      out_.data_limits.push_back("theory is off: no theoretical deviation");
+    } else {
+      add(theory_of_rows(in_));
+      add(theory_of_kernels(in_));
+      out_.data_limits.push_back(cat("theory (", in_.theory.source, "): ", in_.theory.supported,
+                                     " of ", in_.ops.size(), " kernels are supported"));
+    }
     vector_runs();
     movement();
-    out_.data_limits.push_back("one step only: jitter is between layers, not between steps");
+    const StepAlignment& steps = in_.alignment;
+    if (!steps.enough())
+      out_.data_limits.push_back("one step only: jitter is between layers, not between steps");
+    else
+      out_.data_limits.push_back(
+          cat(steps.steps.size(), " steps were aligned kernel by kernel",
+              steps.skipped.empty()
+                  ? std::string()
+                  : cat("; ", steps.skipped.size(), " more have another order of kernels")));
     if (!in_.gaps.has_flows())
       out_.data_limits.push_back(
           "no flows from host to device: host bubbles cannot be told from others");
@@ -249,11 +265,30 @@ class Finder {
                           {"delta_us", us(v - o.baseline)}});
           judge_instance(x, v, o.baseline, static_cast<double>(s.total.per_instance[o.instance]),
                          first_or_last(c), "one kernel");
+          over_steps(x, item, o);
           operators.push_back(std::move(x));
         }
       }
     add(std::move(clusters));
     add(std::move(operators));
+  }
+
+  // A kernel that is slow in its layer in every step, or in this step only (BD 16.3): by what its
+  // median over the steps keeps of the deviation.
+  void over_steps(Insight& x, const SubItem& item, const KernelOutlier& o) const {
+    if (!in_.alignment.enough()) return;
+    for (const OpRecord& r : item.records) {
+      if (r.instance != o.instance || r.occurrence != o.occurrence || kernel(r.op).type != o.op)
+        continue;
+      const auto median = static_cast<double>(in_.alignment.median[r.op]);
+      const double here = static_cast<double>(o.duration) - o.baseline;
+      const bool always = ((median - o.baseline) * 2 > here) == (here > 0);
+      x.facts["median_over_steps_us"] = us(median);
+      x.facts["steps"] = in_.alignment.steps.size();
+      x.facts["jitter"] = always ? "layer" : "step";
+      x.reason += always ? "; so in the median of all steps" : "; in this step only";
+      return;
+    }
   }
 
   // (section, item) of an op; none if it is in no cluster.

@@ -9,6 +9,7 @@
 #include "timeline/bubbles.h"
 #include "timeline/metrics.h"
 #include "timeline/roles.h"
+#include "timeline/steps_align.h"
 
 namespace tk {
 
@@ -51,7 +52,8 @@ struct InsightInput {
   const GapFinder& gaps;
   const std::vector<Role>& roles;
   std::string taxonomy, annotations;  // files; empty: none
-  bool theory = false;
+  const Theory& theory;               // off where kind is empty
+  const StepAlignment& alignment;
 };
 
 // Throws TK0918 for a taxonomy or annotation file of another form.

@@ -99,15 +99,22 @@ class KernelReader {
 
   void read() {
     table_->path = path_.string();
-    table_->file = read_whole(path_);
-    std::uint64_t open = 0;
-    const bool closed = scan_csv(
-        table_->file, skip_bom(table_->file), [&](const CsvRow& row) { take(row); }, &open);
-    if (table_->header.empty())
-      throw UserError("TK0905",
-                      table_->file.size == 0 ? "the file is empty" : "the file has no header row")
+    table_->file = map_whole(path_);
+    const Buffer& text = table_->file;
+    // The header first: it says which cells of a row are looked at.
+    CsvRow first;
+    std::vector<std::uint64_t> ends;
+    if (!first_csv_row(text, skip_bom(text), first, ends))
+      throw UserError("TK0905", text.size == 0 ? "the file is empty" : "the file has no header row")
           .at(path_.string())
           .help("collect again; `tokamak profile --check` says how");
+    header(first);
+    const std::size_t wanted =
+        static_cast<std::size_t>(*std::max_element(at_.begin(), at_.end())) + 1;
+    std::uint64_t open = 0;
+    bool closed = true;
+    if (first.complete)
+      closed = scan_csv(text, first.end + 1, [&](const CsvRow& row) { take(row); }, &open, wanted);
     if (!closed) cut(open, "a quote opened here is never closed");
     table_->row_begin.push_back(end_);
     finish();
@@ -142,7 +149,7 @@ class KernelReader {
     const KernelHeader h = kernel_header(table_->header);
     table_->columns = h.columns;
     if (!h.missing.empty()) bad_header(h);
-    table_->header_line = std::string(row.text + row.begin, row.ends[row.cells - 1] - row.begin);
+    table_->header_line = std::string(row.text + row.begin, row.end - row.begin);
     while (!table_->header_line.empty() && table_->header_line.back() == '\r')
       table_->header_line.pop_back();
     at_.fill(-1);
@@ -150,8 +157,8 @@ class KernelReader {
     t_.has_step_column = at_[f_step] >= 0;
     t_.has_device_column = at_[f_device] >= 0;
     if (t_.info.metrics.empty()) t_.info.metrics = h.metrics == "none" ? "" : h.metrics;
-    const std::uint64_t header_bytes = row.ends[row.cells - 1] - row.begin + 1;
-    const std::size_t guess = table_->file.size / std::max<std::uint64_t>(header_bytes / 2, 64);
+    const std::uint64_t header_bytes = row.end - row.begin + 1;
+    const std::size_t guess = table_->file.size / std::max<std::uint64_t>(header_bytes / 3, 64);
     t_.kernels.reserve(std::min<std::size_t>(guess, 1 << 22));
     table_->row_begin.reserve(std::min<std::size_t>(guess, 1 << 22));
   }
@@ -165,6 +172,59 @@ class KernelReader {
     return t_.strings.add(cell);
   }
 
+  struct Identity {
+    StringId name = 0, type = 0, core_text = 0;
+    Core core = Core::unknown;
+  };
+  Identity identity_of(const CsvRow& row) {
+    Identity i;
+    i.name = intern(cell(row, f_name));
+    const StringId type = intern(cell(row, f_type));
+    if (type) t_.has_type = true;
+    i.type = normalize(type, i.name);
+    i.core_text = intern(cell(row, f_core));
+    i.core = core_from(t_.text(i.core_text));
+    return i;
+  }
+  struct Shapes {
+    StringId in = 0, in_types = 0, out = 0;
+  };
+  Shapes shapes_of(const CsvRow& row) {
+    return {intern(cell(row, f_in_shapes)), intern(cell(row, f_in_types)),
+            intern(cell(row, f_out_shapes))};
+  }
+
+  // What neighbouring columns say together, by the bytes of all of them: the same few combinations
+  // stand in thousands of rows. Where the columns are not neighbours or hardly repeat, each row is
+  // looked at by itself.
+  template <class T, T (KernelReader::*make)(const CsvRow&), Field... fields>
+  class Together {
+   public:
+    const T& of(const CsvRow& row, KernelReader& r) {
+      if (first_ < 0) {
+        const int places[] = {r.at_[fields]...};
+        first_ = *std::min_element(std::begin(places), std::end(places));
+        last_ = *std::max_element(std::begin(places), std::end(places));
+        near_ = first_ >= 0 && last_ - first_ < 5;
+        first_ = std::max(first_, 0);
+      }
+      if (!near_ || texts_.size() > (1u << 16)) return one_ = (r.*make)(row);
+      const std::string_view from = row.cell(static_cast<std::size_t>(first_)),
+                             to = row.cell(static_cast<std::size_t>(last_));
+      const StringId id =
+          texts_.add({from.data(), static_cast<std::size_t>(to.data() + to.size() - from.data())});
+      if (id >= made_.size()) made_.push_back((r.*make)(row));
+      return made_[id];
+    }
+
+   private:
+    int first_ = -1, last_ = -1;
+    bool near_ = false;
+    StringPool texts_;
+    std::vector<T> made_ = {T{}};  // by id; 0 is the empty text
+    T one_{};
+  };
+
   std::string_view cell(const CsvRow& row, Field f) const {
     return at_[f] < 0 ? std::string_view() : row.cell(static_cast<std::size_t>(at_[f]));
   }
@@ -175,20 +235,19 @@ class KernelReader {
   }
 
   void take(const CsvRow& row) {
-    if (table_->header.empty()) return header(row);
     if (cut_) return;
     if (row.cells != table_->header.size()) {
       if (!row.complete && row.cells < table_->header.size())
         return cut(row.begin,
                    cat("the last row has ", row.cells, " of ", table_->header.size(), " cells"));
       table_->row_begin.push_back(row.begin);
-      end_ = row.ends[row.cells - 1] + 1;
+      end_ = row.end + 1;
       ++wrong_length_;
       return drop(row);
     }
     const auto index = static_cast<std::uint32_t>(table_->row_begin.size());
     table_->row_begin.push_back(row.begin);
-    end_ = row.ends[row.cells - 1] + (row.complete ? 1 : 0);
+    end_ = row.end + (row.complete ? 1 : 0);
     if (!row.complete)
       t_.notes.push_back(cat(path_.filename().string(),
                              ": no line end after the last row; its last "
@@ -197,25 +256,22 @@ class KernelReader {
     const auto duration = decimal_us_to_ns(cell(row, f_duration));
     constexpr Ns far = Ns{1} << 62;  // ends must not overflow
     if (!start || !duration || *start < 0 || *duration < 0 || *start >= far || *duration >= far) {
-      bool blank = true;  // ",,,,": an empty row, no loss
-      for (std::size_t i = 0; i < row.cells && blank; ++i) blank = trimmed(row.cell(i)).empty();
-      if (blank) return;
+      const std::string_view whole(row.text + row.begin, row.end - row.begin);
+      if (whole.find_first_not_of(", \t\r") == whole.npos) return;  // empty: no loss
       return drop(row);
     }
     Kernel k;
     k.row = index;
-    k.start = *start;
+    if (t_.kernels.empty()) t_.base_ns = *start;
+    k.start = *start - t_.base_ns;
     k.duration = *duration;
-    k.name = intern(cell(row, f_name));
-    const StringId type = intern(cell(row, f_type));
-    if (type) t_.has_type = true;
-    k.type = normalize(type, k.name);
-    k.core_text = intern(cell(row, f_core));
-    if (k.core_text != last_core_text_) {
-      last_core_text_ = k.core_text;
-      last_core_ = core_from(t_.text(k.core_text));
-    }
-    k.core = last_core_;
+    lowest_ = std::min(lowest_, k.start);
+    sorted_ = sorted_ && (t_.kernels.empty() || k.start >= t_.kernels.back().start);
+    const Identity& identity = identities_.of(row, *this);
+    k.name = identity.name;
+    k.type = identity.type;
+    k.core_text = identity.core_text;
+    k.core = identity.core;
     if (const auto v = small_int(cell(row, f_stream))) {
       k.stream = static_cast<std::int32_t>(*v);
       k.has_task = t_.has_stream = true;
@@ -228,9 +284,10 @@ class KernelReader {
     if (const auto v = small_int(cell(row, f_blocks)); v && *v >= 0)
       k.blocks = static_cast<std::uint32_t>(*v);
     if (const auto v = decimal_us_to_ns(cell(row, f_wait)); v && *v >= 0) k.wait_file = *v;
-    k.in_shapes = intern(cell(row, f_in_shapes));
-    k.in_types = intern(cell(row, f_in_types));
-    k.out_shapes = intern(cell(row, f_out_shapes));
+    const Shapes& shapes = shapes_.of(row, *this);
+    k.in_shapes = shapes.in;
+    k.in_types = shapes.in_types;
+    k.out_shapes = shapes.out;
     k.module = intern(cell(row, f_module));
     if (k.in_shapes) t_.has_shapes = true;
     const std::string_view step = trimmed(cell(row, f_step));
@@ -240,6 +297,13 @@ class KernelReader {
 
   static std::optional<std::int64_t> small_int(std::string_view text) {
     if (text.empty() || text[0] == 'N') return {};
+    if (text.size() <= 9) {  // the usual form
+      std::int64_t value = 0;
+      std::size_t i = 0;
+      while (i < text.size() && text[i] >= '0' && text[i] <= '9')
+        value = value * 10 + (text[i++] - '0');
+      if (i == text.size()) return value;
+    }
     const auto v = decimal_int(text);
     if (v && (*v < -1 || *v > INT32_MAX)) return {};
     return v;
@@ -289,23 +353,35 @@ class KernelReader {
     if (!t_.has_step_column)
       t_.notes.push_back(cat(name, " has no Step Id column: all rows are one step"));
     sort_steps();
-    Ns first = t_.kernels.front().start, last = 0;
-    for (const Kernel& k : t_.kernels) first = std::min(first, k.start);
-    t_.base_ns = first;
-    bool sorted = true;
-    for (Kernel& k : t_.kernels) {
-      k.start -= first;
-      sorted = sorted && k.start >= last;
-      last = k.start;
+    if (lowest_ < 0) {
+      t_.base_ns += lowest_;
+      for (Kernel& k : t_.kernels) k.start -= lowest_;
     }
-    if (!sorted)
-      std::stable_sort(t_.kernels.begin(), t_.kernels.end(), [](const Kernel& a, const Kernel& b) {
-        return a.start != b.start ? a.start < b.start : a.row < b.row;
-      });
+    if (!sorted_) sort_kernels();
     if (t_.strings.repaired())
       t_.notes.push_back(
           cat(name, ": ", t_.strings.repaired(), " texts are no UTF-8; the bytes were replaced"));
     t_.table = table_;
+  }
+
+  // By start, then row. Keys are sorted, as a kernel is six times as large, and the kernels follow
+  // them cycle by cycle.
+  void sort_kernels() {
+    std::vector<std::pair<Ns, std::uint32_t>> keys;
+    keys.reserve(t_.kernels.size());
+    for (std::uint32_t i = 0; i < t_.kernels.size(); ++i) keys.emplace_back(t_.kernels[i].start, i);
+    std::sort(keys.begin(), keys.end());
+    for (std::uint32_t i = 0; i < keys.size(); ++i) {
+      if (keys[i].second == i) continue;
+      const Kernel first = t_.kernels[i];
+      std::uint32_t to = i;
+      for (std::uint32_t from; (from = keys[to].second) != i; to = from) {
+        t_.kernels[to] = t_.kernels[from];
+        keys[to].second = to;
+      }
+      t_.kernels[to] = first;
+      keys[to].second = to;
+    }
   }
 
   void sort_steps() {
@@ -325,6 +401,7 @@ class KernelReader {
       names[i] = t_.steps[static_cast<std::size_t>(order[i])];
     }
     t_.steps = std::move(names);
+    if (std::is_sorted(rank.begin(), rank.end())) return;
     for (Kernel& k : t_.kernels)
       if (k.step >= 0) k.step = rank[static_cast<std::size_t>(k.step)];
   }
@@ -338,8 +415,10 @@ class KernelReader {
   std::unordered_map<std::string, std::int32_t> step_index_;
   std::string_view last_step_text_;
   std::int32_t last_step_ = -1;
-  StringId last_core_text_ = 0;
-  Core last_core_ = Core::unknown;
+  Together<Identity, &KernelReader::identity_of, f_name, f_type, f_core> identities_;
+  Together<Shapes, &KernelReader::shapes_of, f_in_shapes, f_in_types, f_out_shapes> shapes_;
+  Ns lowest_ = 0;  // from the first row's start
+  bool sorted_ = true;
   std::string scratch_;
   std::uint64_t end_ = 0;
   std::size_t wrong_length_ = 0;

@@ -150,7 +150,9 @@ Timeline load_profile(const ProfileFiles& files, const LoadOptions& options) {
   std::exception_ptr trace_error;
   auto read_it = [&] {
     try {
-      read = read_trace(files.trace, {options.allow_truncated, 0, 2});
+      // A table that has streams has all that is asked of kernels.
+      const bool kernels = files.kernels.empty() || kernel_header(csv_header(files.kernels)).level0;
+      read = read_trace(files.trace, {options.allow_truncated, 0, 2, kernels});
     } catch (...) {
       trace_error = std::current_exception();
     }

@@ -132,6 +132,43 @@ void kernel_deviations(const Timeline& t, const StepOps& ops, const OutlierRule&
                    });
 }
 
+void add_theory(TheorySummary& sum, TheoryCandidate candidate) {
+  if (candidate.us) {
+    ++sum.supported;
+    sum.series_us.push_back(*candidate.us);
+  }
+  sum.review += candidate.review;
+  sum.multi_stream += candidate.streams.size() > 1;
+  sum.unsupported_kernels += candidate.unsupported;
+  if (candidate.streams.size() > 1 && !candidate.note.empty() &&
+      std::find(sum.notes.begin(), sum.notes.end(), candidate.note) == sum.notes.end())
+    sum.notes.push_back(candidate.note);
+  sum.per_instance.push_back(std::move(candidate));
+}
+
+// Theory of every cluster and of TOTAL, instance by instance (BD-91).
+void section_theory(const Timeline& t, const StepOps& ops, const Structure& s, const Theory& theory,
+                    Section& section) {
+  for (std::size_t x = 0; x <= section.items.size(); ++x) {
+    SubItem& item = x < section.items.size() ? section.items[x] : section.total;
+    if (item.bubble) continue;
+    std::vector<std::vector<std::uint32_t>> members(section.instances.size());
+    for (const OpRecord& r : item.records) members[r.instance].push_back(r.op);
+    item.theory.emplace();
+    for (std::size_t i = 0; i < section.instances.size(); ++i) {
+      const Component& c = s.components[section.instances[i]];
+      if (&item == &section.total)
+        std::copy_if(
+            c.ops.begin(), c.ops.end(), std::back_inserter(members[i]), [&](std::uint32_t op) {
+              return std::find(c.displaced.begin(), c.displaced.end(), op) == c.displaced.end();
+            });
+      add_theory(*item.theory,
+                 theory_of(t, ops, theory, members[i], section.type, item.name, c.phase, c.layer));
+    }
+    if (!item.theory->series_us.empty()) item.theory->median_us = median_of(item.theory->series_us);
+  }
+}
+
 Section make_section(const Timeline& t, const StepOps& ops, const Structure& s,
                      const std::string& type, std::vector<std::size_t> instances,
                      const std::vector<Cluster>* clusters, const OutlierRule& rule) {
@@ -260,7 +297,7 @@ Section make_section(const Timeline& t, const StepOps& ops, const Structure& s,
 }  // namespace
 
 Metrics compute_metrics(const Timeline& t, const StepOps& ops, const Structure& s,
-                        const ClusterRules& rules) {
+                        const ClusterRules& rules, const Theory& theory) {
   Metrics m;
   m.model_name = rules.model_name;
   m.outlier = rules.outlier;
@@ -274,6 +311,8 @@ Metrics compute_metrics(const Timeline& t, const StepOps& ops, const Structure& 
   }
   for (const auto& [type, instances] : by_type)
     m.sections.push_back(make_section(t, ops, s, type, instances, nullptr, rules.outlier));
+  if (!theory.kind.empty())
+    for (Section& x : m.sections) section_theory(t, ops, s, theory, x);
   for (std::uint32_t op = 0; op < ops.size(); ++op) {
     const bool compute = t.kernels[ops.ops[op]].core != Core::communication;
     m.compute_ops += compute;
@@ -296,22 +335,45 @@ json series_json(const Series& s) {
           {"max_ms", ms(s.high)}};
 }
 
-json theory_json(const SubItem& item) {
+// The names are those of the skill's render.py.
+json theory_json(const StepOps& ops, const SubItem& item) {
   if (!item.theory) return nullptr;
   const TheorySummary& x = *item.theory;
-  json j = {{"supported_instance_count", x.supported},
-            {"instance_count", x.instances},
-            {"review_count", x.review},
-            {"multi_stream_count", x.multi_stream},
-            {"unsupported_kernel_count", x.unsupported_kernels},
-            {"series_us", x.series_us}};
-  j["median_us"] = x.median_us ? json(*x.median_us) : json(nullptr);
-  return j;
+  json instances = json::array();
+  for (std::size_t i = 0; i < x.per_instance.size(); ++i) {
+    const TheoryCandidate& c = x.per_instance[i];
+    json streams = json::array();
+    for (const TheoryStream& s : c.streams)
+      streams.push_back({{"stream_id", ops.stream_name(s.stream)},
+                         {"op_count", s.ops},
+                         {"supported_count", s.supported},
+                         {"observed_union_us", static_cast<double>(s.busy) / 1e3},
+                         {"theoretical_sum_us", s.supported ? json(s.sum_us) : json(nullptr)}});
+    json e = {{"instance_idx", i},
+              {"needs_agent_review", c.review},
+              {"multi_stream", c.streams.size() > 1},
+              {"effective_theoretical_us", c.us ? json(*c.us) : json(nullptr)},
+              {"missing_theory_count", c.unsupported},
+              {"stream_candidates", std::move(streams)}};
+    if (!c.streams.empty()) e["selected_stream"] = ops.stream_name(c.streams[c.selected].stream);
+    if (!c.note.empty()) e["semantic_note"] = c.note;
+    if (!c.warning.empty()) e["selection_warning"] = c.warning;
+    instances.push_back(std::move(e));
+  }
+  return {{"median_theoretical_ms", x.median_us ? json(*x.median_us / 1e3) : json(nullptr)},
+          {"supported_instance_count", x.supported},
+          {"instance_count", x.per_instance.size()},
+          {"needs_agent_review_count", x.review},
+          {"multi_stream_count", x.multi_stream},
+          {"missing_theory_count", x.unsupported_kernels},
+          {"semantic_notes", x.notes},
+          {"per_instance", std::move(instances)}};
 }
 
 }  // namespace
 
-json metrics_json(const Timeline& t, const StepOps& ops, const Structure& s, const Metrics& m) {
+json metrics_json(const Timeline& t, const StepOps& ops, const Structure& s, const Metrics& m,
+                  const Theory& theory) {
   json sections = json::array();
   for (const Section& x : m.sections) {
     auto where = [&](std::size_t i) {
@@ -369,7 +431,7 @@ json metrics_json(const Timeline& t, const StepOps& ops, const Structure& s, con
         j["kernel_outliers"] = std::move(ko);
         j["kernel_count_anomalies"] = std::move(ca);
         j["op_records"] = std::move(records);
-        j["theoretical"] = theory_json(item);
+        j["theoretical"] = theory_json(ops, item);
       }
       items.push_back(std::move(j));
     }
@@ -391,7 +453,7 @@ json metrics_json(const Timeline& t, const StepOps& ops, const Structure& s, con
     json unruled = json::object();
     for (const auto& [name, count] : x.unruled) unruled[name] = count;
     json total = item_json(x.total);
-    total["theoretical"] = theory_json(x.total);
+    total["theoretical"] = theory_json(ops, x.total);
     json section = {{"component_type", x.type},
                     {"instance_count", x.instances.size()},
                     {"instances_meta", std::move(meta)},
@@ -413,8 +475,9 @@ json metrics_json(const Timeline& t, const StepOps& ops, const Structure& s, con
           {"model_name", m.model_name},
           {"outlier", {{"method", m.outlier.z ? "z" : "iqr"}, {"k", m.outlier.k}}},
           {"generated_at", m.generated_at},
-          {"theoretical_perf_source", nullptr},
-          {"theory_decisions", nullptr},
+          {"theoretical_perf_source", theory_source_json(theory)},
+          {"theory_decisions",
+           theory.decisions_path.empty() ? json(nullptr) : json(theory.decisions_path)},
           {"insight_annotations", nullptr},
           {"origin", {{"kind", t.origin.kind}, {"detail", t.origin.detail}}},
           {"unowned_ops",

@@ -8,6 +8,7 @@
 
 #include "timeline/clusters.h"
 #include "timeline/structure.h"
+#include "timeline/theory.h"
 
 namespace tk {
 
@@ -38,11 +39,13 @@ struct OpRecord {
   int occurrence = 0;
 };
 
-// Theory of one sub-item (BD-91..93), from the theory column of kernels; see theory.h.
+// Theory of one sub-item over its instances (BD-91..93).
 struct TheorySummary {
   std::optional<double> median_us;
-  std::vector<double> series_us;
-  std::size_t supported = 0, instances = 0, review = 0, multi_stream = 0, unsupported_kernels = 0;
+  std::vector<double> series_us;  // of the instances that have one
+  std::size_t supported = 0, review = 0, multi_stream = 0, unsupported_kernels = 0;
+  std::vector<std::string> notes;  // of streams, each once
+  std::vector<TheoryCandidate> per_instance;
 };
 
 struct SubItem {
@@ -94,9 +97,10 @@ struct Metrics {
   std::vector<std::string> warnings;
 };
 
+// `theory` may be off.
 Metrics compute_metrics(const Timeline& t, const StepOps& ops, const Structure& s,
-                        const ClusterRules& rules);
+                        const ClusterRules& rules, const Theory& theory = {});
 nlohmann::json metrics_json(const Timeline& t, const StepOps& ops, const Structure& s,
-                            const Metrics& m);
+                            const Metrics& m, const Theory& theory = {});
 
 }  // namespace tk

@@ -36,6 +36,13 @@ int parse_profile_options(int argc, char** argv, ProfileOptions& o) {
   app.add_option("--rules", o.rules, "cluster rules (<network>_spec.json)");
   app.add_option("--taxonomy", o.taxonomy, "families of data movement (JSON)");
   app.add_option("--annotations", o.annotations, "judgements by stable key (JSON)");
+  app.add_option("--theory", o.theory,
+                 "what kernels should take: on (computed), off, or an operator_analysis.csv");
+  app.add_option("--theory-decisions", o.theory_decisions,
+                 "theory_stream_decisions.json: the stream that stands for a row");
+  app.add_option("--theory-review-ratio", o.theory_review_ratio,
+                 "a second stream of this share of the longest is flagged")
+      ->check(CLI::Range(0.0, 1.0));
   app.add_option("--outlier", o.outlier, "iqr:1.5 or z:2");
   app.add_option("--unmatched-limit", o.unmatched_limit,
                  "share of compute kernels in no component that is still fine")
@@ -46,7 +53,7 @@ int parse_profile_options(int argc, char** argv, ProfileOptions& o) {
   app.add_option("--baseline", o.baseline, "label that the others are compared with");
   app.add_option("--metric", o.metric, "what is compared")
       ->check(CLI::IsMember({"median", "mean", "p95", "max", "std"}));
-  app.add_flag("--split,!--no-split", o.split, "cut kernels and trace per component into splits/");
+  app.add_flag("--split,!--no-split", o.split, "cut kernels and trace per component into splits/ (default)");
   app.add_flag("--no-insights", o.no_insights, "no insights");
   app.add_flag("--no-trace", o.no_trace, "do not read the trace");
   app.add_flag("--allow-truncated", o.allow_truncated, "read what is whole of files that were cut");

@@ -10,12 +10,14 @@ struct ProfileOptions {
   std::string path, out, label, stage, step = "auto";
   int rank = -1;
   std::string structure, samples, rules, taxonomy, annotations;
+  std::string theory = "on", theory_decisions;  // on, off, or an operator_analysis.csv
+  double theory_review_ratio = 0.8;
   std::string outlier;  // iqr:1.5, z:2
   double unmatched_limit = 0.05;
   std::vector<std::string> accept;
   std::vector<std::string> compare;
   std::string baseline, metric = "median";
-  bool split = false, json = false, overview = false, check = false, all = false;
+  bool split = true, json = false, overview = false, check = false, all = false;
   bool allow_truncated = false, no_trace = false, strict_steps = false, keep_ai_cpu = false,
        no_insights = false;
   std::string log, expect, withdraw, withdraw_reason;

@@ -101,7 +101,7 @@ std::vector<RowInsight> make_insights(Analysis& a, const ProfileOptions& o,
   std::vector<RowInsight> rows;
   if (!a.metrics || o.no_insights) return rows;
   const Insights found = find_insights({a.timeline, a.ops, a.structure, *a.metrics, *a.gaps,
-                                        a.roles, o.taxonomy, o.annotations, false});
+                                        a.roles, o.taxonomy, o.annotations, a.theory, a.alignment});
   for (const std::string& w : found.warnings) a.warnings.push_back(w);
   write_insights((page_folder / "insights").string(), found);
   write_file(page_folder / "insights" / "index.html", insights_page(found, a.label));
@@ -154,7 +154,7 @@ RunResult run_profile(const ProfileFiles& files, const ProfileOptions& o, const 
     try {
       write_file(r.run_folder / "raw_ops.json", raw_ops_text(a.timeline, a.ops, a.step()));
       write_file(r.run_folder / "raw_ops_details.json",
-                 raw_ops_details_text(a.timeline, a.ops, a.step()));
+                 raw_ops_details_text(a.timeline, a.ops, a.step(), a.theory));
     } catch (...) {
       failed = std::current_exception();
     }
@@ -175,29 +175,30 @@ RunResult run_profile(const ProfileFiles& files, const ProfileOptions& o, const 
     const fs::path page = r.page_folder / "index.html";
     if (!a.blocked) {
       const std::vector<RowInsight> insights = make_insights(a, o, r.page_folder);
-      const PageInput in{a.timeline,
-                         a.ops,
-                         a.structure,
-                         a.overview,
-                         a.metrics ? &*a.metrics : nullptr,
-                         insights,
-                         a.label,
-                         a.stage,
-                         a.rank,
-                         a.choice.origin,
-                         a.metrics ? a.rules.origin : "none",
-                         a.theory_source,
-                         a.warnings,
-                         a.metrics && !o.no_insights};
+      const PageInput in{
+          a.timeline,
+          a.ops,
+          a.structure,
+          a.overview,
+          a.metrics ? &*a.metrics : nullptr,
+          insights,
+          a.label,
+          a.stage,
+          a.rank,
+          a.choice.origin,
+          a.metrics ? a.rules.origin : "none",
+          a.theory.kind.empty() ? "" : cat(a.theory.kind, " (", a.theory.source, ")"),
+          a.warnings,
+          a.metrics && !o.no_insights};
       if (a.metrics)
         write_json(r.page_folder / "metrics.json",
-                   metrics_json(a.timeline, a.ops, a.structure, *a.metrics));
+                   metrics_json(a.timeline, a.ops, a.structure, *a.metrics, a.theory));
       write_file(page, profile_page(in));
     }
-    if (o.split) write_splits(r.run_folder, a.timeline, a.ops, a.structure);
+    if (o.split && a.structure.found) write_splits(r.run_folder, a.timeline, a.ops, a.structure);
     r.code = a.blocked ? 1 : 0;
     if (o.json)
-      r.text = (a.metrics ? metrics_json(a.timeline, a.ops, a.structure, *a.metrics)
+      r.text = (a.metrics ? metrics_json(a.timeline, a.ops, a.structure, *a.metrics, a.theory)
                           : overview_json(a.timeline, a.overview))
                    .dump(1, ' ', false, json::error_handler_t::replace) +
                "\n";

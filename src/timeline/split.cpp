@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "timeline/artifacts.h"
 #include "timeline/decimal.h"
+#include "timeline/split_trace.h"
 
 namespace tk {
 
@@ -124,6 +125,7 @@ void write_splits(const std::filesystem::path& run, const Timeline& t, const Ste
   for (std::size_t op = 0; op < claims.size(); ++op)
     if (!claims[op]) TK_CHECK(false, "operator ", op, " lies in no component and in no gap");
   json list = json::array();
+  std::vector<TraceWindow> windows;
   for (const Target& target : all) {
     std::vector<std::uint32_t> sorted = target.ops;
     std::sort(sorted.begin(), sorted.end());
@@ -139,7 +141,8 @@ void write_splits(const std::filesystem::path& run, const Timeline& t, const Ste
     const auto folder = run / "splits" / target.folder;
     std::filesystem::create_directories(folder);
     if (t.table) write_file(folder / "kernels.csv", csv);
-    write_file(folder / "trace_view.json", trace_text(t, ops, target.ops));
+    windows.push_back(
+        {t.base_ns + from, t.base_ns + to, folder / "trace_view.json", sorted.size()});
     json entry = {{"folder", target.folder},
                   {"kind", target.kind},
                   {"op_range", {sorted.front(), sorted.back()}},
@@ -149,12 +152,21 @@ void write_splits(const std::filesystem::path& run, const Timeline& t, const Ste
                     {"csv_scope", "op_membership_exact"},
                     {"csv_rows", sorted.size()},
                     {"trace", "trace_view.json"},
-                    {"trace_source", "synthesized"},
-                    {"trace_scope", "op_membership_exact"},
-                    {"trace_time_range_us", {t.absolute_us(from), t.absolute_us(to)}},
-                    {"trace_events", sorted.size()}}}};
+                    {"trace_time_range_us", {t.absolute_us(from), t.absolute_us(to)}}}}};
     if (sorted.back() - sorted.front() + 1 != sorted.size()) entry["op_indices"] = sorted;
     list.push_back(std::move(entry));
+  }
+  // The profile's own trace where there is one, else one made of the kernels.
+  std::vector<TraceWindow> sliced = windows;
+  for (TraceWindow& w : sliced) w.events = 0;
+  const bool own = !t.trace.chunks.empty() && slice_trace(t.trace, sliced);
+  std::map<std::filesystem::path, std::size_t> events;
+  for (const TraceWindow& w : own ? sliced : windows) events[w.file] = w.events;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (!own) write_file(windows[i].file, trace_text(t, ops, all[i].ops));
+    list[i]["files"].update({{"trace_source", own ? "sliced" : "synthesized"},
+                             {"trace_scope", own ? "time_envelope_context" : "op_membership_exact"},
+                             {"trace_events", events[windows[i].file]}});
   }
   write_json(run / "splits" / "manifest.json", {{"source", t.table ? t.table->path : t.trace.path},
                                                 {"n_ops", ops.size()},

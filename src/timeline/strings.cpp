@@ -10,25 +10,32 @@ namespace tk {
 
 namespace {
 
-// Multiply and fold, eight bytes a step. Not against malice: an attacker gains a slow run.
+// Sixteen bytes a step, by one wide product. Not against malice: an attacker gains a slow run.
 std::uint64_t hash_of(std::string_view text) {
-  constexpr std::uint64_t prime = 0x9E3779B97F4A7C15ull;
-  std::uint64_t h = text.size() * prime;
+  constexpr std::uint64_t a = 0x9E3779B97F4A7C15ull, b = 0xE7037ED1A0B428DBull;
+  auto product = [](std::uint64_t x, std::uint64_t y) {
+    const auto p = static_cast<unsigned __int128>(x) * y;
+    return static_cast<std::uint64_t>(p) ^ static_cast<std::uint64_t>(p >> 64);
+  };
+  auto word = [](const char* from) {
+    std::uint64_t w;
+    std::memcpy(&w, from, 8);
+    return w;
+  };
   const char* p = text.data();
   std::size_t n = text.size();
-  auto fold = [&](std::uint64_t word) {
-    h = (h ^ word) * prime;
-    h ^= h >> 29;
-  };
-  for (; n >= 8; p += 8, n -= 8) {
-    std::uint64_t word;
-    std::memcpy(&word, p, 8);
-    fold(word);
+  std::uint64_t h = n * a;
+  if (n >= 16) {
+    const char* const tail = p + n - 16;  // overlaps what came before it
+    for (; n > 16; p += 16, n -= 16) h = product(word(p) ^ a, word(p + 8) ^ h);
+    h = product(word(tail) ^ b, word(tail + 8) ^ h);
+  } else if (n >= 8) {
+    h = product(word(p) ^ a, word(p + n - 8) ^ h);
+  } else {
+    std::uint64_t w = 0;
+    if (n) std::memcpy(&w, p, n);
+    h = product(w ^ a, h ^ b);
   }
-  std::uint64_t word = 0;
-  if (n) std::memcpy(&word, p, n);
-  fold(word);
-  h ^= h >> 32;
   return h | 1;
 }
 

@@ -80,7 +80,7 @@ struct TraceSpan {
   Ns end() const { return start + duration; }
 };
 
-enum class LaneKind : std::uint8_t { other, python, cann, device, communication, overlap, counter };
+enum class LaneKind : std::uint8_t { other, python, cann, device, communication };
 
 struct TraceLane {
   std::int64_t pid = 0;
@@ -91,8 +91,14 @@ struct TraceLane {
 struct FlowEnd {
   std::uint64_t id = 0;
   Ns time = 0;
-  std::int32_t lane = 0;
   std::int64_t tid = 0;
+};
+
+// A piece of the file that holds whole events, so that the part of a step can be read again.
+struct TraceChunk {
+  std::uint64_t offset = 0, size = 0;      // bytes of the (unpacked) file
+  Ns first = INT64_MAX, last = INT64_MIN;  // of its spans, absolute
+  bool metadata = false;                   // has events without a span
 };
 
 struct Trace {
@@ -101,15 +107,14 @@ struct Trace {
   std::uint64_t events = 0, bad_events = 0;
   std::uint64_t host_events = 0, other_events = 0;  // counted, not kept
   bool truncated = false;
+  std::vector<TraceChunk> chunks;  // in the order of the file
   std::vector<TraceLane> lanes;
+  // Kernels are in both only where no kernel table has them.
   std::vector<TraceSpan> device;                 // Ascend Hardware
   std::vector<TraceSpan> communication;          // tid 0: one span per collective; above: planes
-  std::vector<TraceSpan> host;                   // Python operators and CANN calls
-  std::vector<TraceSpan> overlap;                // as the profiler computed it
   std::vector<TraceSpan> steps;                  // ProfilerStep#n
   std::vector<FlowEnd> launch_from, launch_to;   // host to device (async_npu, HostToDevice)
   std::vector<std::pair<Ns, double>> frequency;  // AI Core Freq, MHz
-  std::uint64_t unmatched_flows = 0;
 };
 
 // One row of step_trace_time.csv, ns.

@@ -13,6 +13,8 @@ struct TraceOptions {
   bool allow_truncated = false;
   Ns base_ns = 0;  // absolute ns that becomes 0; 0: the first event's
   int threads = 2;
+  bool kernels =
+      true;  // keep the spans of kernels, too: where no table has them with their streams
 };
 
 // What was read, with texts in a pool of its own; see merge_trace.

@@ -163,6 +163,44 @@ std::string step_trace(const std::vector<StepSummary>& steps) {
   return out;
 }
 
+// One row per kernel: here the operator is its kernel. What a host did is not in a Timeline of
+// ours.
+std::string operator_details(const Timeline& t) {
+  std::string out =
+      "Name,Input Shapes,Call Stack,Host Self Duration(us),Host Total Duration(us),Device Self "
+      "Duration(us),Device Total Duration(us),Device Self Duration With AICore(us),Device Total "
+      "Duration With AICore(us)\n";
+  for (const Kernel& k : t.kernels) {
+    const std::string us = ns_to_us(k.duration);
+    const bool cube = k.core == Core::ai_core || k.core == Core::mix_aic || k.core == Core::mix_aiv;
+    out += fmt::format("{},{},{},N/A,N/A,{},{},{},{}\n", cell(t.text(k.type)),
+                       shapes(t.text(k.in_shapes)), cell(t.text(k.module)), us, us,
+                       cube ? us : "N/A", cube ? us : "N/A");
+  }
+  return out;
+}
+
+// Collectives by step. Their inside (waiting, links) is not modelled and left out.
+nlohmann::json communication(const Timeline& t) {
+  nlohmann::json root = nlohmann::json::object();
+  std::map<std::string, int> count;
+  for (const Kernel& k : t.kernels) {
+    if (k.core != Core::communication || k.step < 0) continue;
+    const std::string& step = t.steps[static_cast<std::size_t>(k.step)];
+    nlohmann::json& entry = root[step == "-" ? "step" : cat("step", step)];
+    if (entry.is_null())
+      entry = {{"p2p", nlohmann::json::object()}, {"collective", nlohmann::json::object()}};
+    const std::string name(t.text(k.name));
+    const bool p2p = name.find("send") != name.npos || name.find("receive") != name.npos;
+    const int n = count[cat(step, '/', name)]++;
+    entry[p2p ? "p2p" : "collective"][n ? cat(name, "#", n, "@0") : cat(name, "@0")] = {
+        {"Communication Time Info",
+         {{"Start Timestamp(us)", static_cast<double>(t.base_ns + k.start) / 1e3},
+          {"Elapse Time(ms)", static_cast<double>(k.duration) / 1e6}}}};
+  }
+  return root;
+}
+
 }  // namespace
 
 fs::path write_profile(const Timeline& t, const fs::path& folder, const WriteOptions& o) {
@@ -186,6 +224,9 @@ fs::path write_profile(const Timeline& t, const fs::path& folder, const WriteOpt
   write_file(out / "trace_view.json", trace_json(t, steps));
   write_file(out / "op_statistic.csv", op_statistic(t));
   write_file(out / "step_trace_time.csv", step_trace(steps));
+  write_file(out / "operator_details.csv", operator_details(t));
+  if (const nlohmann::json all = communication(t); !all.empty())
+    write_json(out / "communication.json", all);
   using nlohmann::json;
   const json config = {
       {"common_config",

@@ -17,8 +17,9 @@ struct WriteOptions {
 };
 
 // Makes DIR/<host>_<pid>_<time>_ascend_pt/ASCEND_PROFILER_OUTPUT/{kernel_details.csv,
-// trace_view.json, op_statistic.csv, step_trace_time.csv} and profiler_info, profiler_metadata;
-// returns that folder. What was not modelled is N/A. read(write(T)) equals T to the ns. Module
+// trace_view.json, op_statistic.csv, step_trace_time.csv, operator_details.csv, and
+// communication.json if there are collectives} and profiler_info, profiler_metadata; returns that
+// folder. What was not modelled is N/A. read(write(T)) equals T to the ns. Module
 // paths are a column "Module" behind the profiler's own. Throws TK0103.
 std::filesystem::path write_profile(const Timeline& t, const std::filesystem::path& folder,
                                     const WriteOptions& options);

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "timeline/csv.h"
 #include "timeline/find.h"
 #include "timeline/load.h"
 #include "timeline/structure_modules.h"
@@ -84,6 +85,23 @@ TEST_F(Writer, ReadingGivesTheSameTimeline) {  // PF-52, KD "writing"
   }
   EXPECT_EQ(r.trace.device.size(), t.kernels.size());
   EXPECT_EQ(r.step_times.size(), 2u);
+}
+
+TEST_F(Writer, SideFiles) {  // PF-50, PF-51
+  std::vector<KernelText> v = {kernel(0, 1000, "matmul", "model.layers.0.mlp", 0, 4)};
+  v.push_back(kernel(1000, 500, "hcom_allReduce_", "", no_stream, 4));
+  v.back().core = "HCCL";
+  const fs::path root = write_profile(make_timeline(v, 1786102259963668360), folder_,
+                                      {"tokamak simulate a3", 0, "Level1"});
+  const CsvTable details = CsvTable::read(root / "ASCEND_PROFILER_OUTPUT" / "operator_details.csv");
+  ASSERT_EQ(details.rows.size(), 2u);
+  EXPECT_EQ(details.rows[0][0], "matmul");
+  EXPECT_EQ(details.rows[0][3], "N/A");  // the host's time is not known, so it is not 0
+  EXPECT_EQ(details.rows[0][5], "1.000");
+  const Timeline r = load_profile(find_profiles(folder_)[0], {});
+  ASSERT_EQ(r.collectives.size(), 1u);
+  EXPECT_EQ(r.collectives[0].step, "4");
+  EXPECT_EQ(r.collectives[0].elapse, 500);
 }
 
 TEST_F(Writer, ModulePathsGiveTheLayers) {  // BD-50

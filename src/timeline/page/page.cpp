@@ -127,10 +127,13 @@ std::string theory_cell(const SubItem& item) {
   if (*x.median_us > 0)
     notes +=
         fmt::format("<small>wall/theory {:.2f}x</small>", item.series.median / 1e3 / *x.median_us);
-  if (x.supported < x.instances)
-    notes += fmt::format("<small>{}/{} inst</small>", x.supported, x.instances);
-  if (x.review) notes += "<small>review</small>";
+  if (x.supported < x.per_instance.size())
+    notes += fmt::format("<small>{}/{} inst</small>", x.supported, x.per_instance.size());
+  if (x.review) notes += fmt::format("<small>{} review</small>", x.review);
   if (x.multi_stream) notes += fmt::format("<small>multi-stream {} inst</small>", x.multi_stream);
+  for (std::size_t i = 0; i < x.notes.size() && i < 2; ++i)
+    notes += cat("<small>", escaped(x.notes[i]), "</small>");
+  if (x.notes.size() > 2) notes += fmt::format("<small>+{} notes</small>", x.notes.size() - 2);
   if (x.unsupported_kernels)
     notes += fmt::format("<small>{} unsupported</small>", x.unsupported_kernels);
   return cat("<td class=n>", show_ns(*x.median_us * 1e3), notes, "</td>");
