@@ -1,0 +1,106 @@
+#include "emit/shape_up.h"
+
+#include <set>
+
+#include "base/error.h"
+#include "graph/op.h"
+
+namespace tk::emit {
+namespace {
+
+constexpr std::string_view rows_input = "logit_rows";
+
+std::vector<Type> norm_infer(const Args& args) { return {args.in(0), args.in(0)}; }
+std::vector<Type> none_infer(const Args& args) {
+  return {{args.dtype("dtype"), args.syms("size")}};
+}
+
+// "model.layers.*.input_layernorm": the same place of any layer.
+std::string place_of(const Node& n) {
+  std::string place;
+  bool number = false;
+  for (const char c : n.loc == nullptr ? std::string() : n.loc->module) {
+    const bool digit = c >= '0' && c <= '9';
+    if (!digit) place += c;
+    if (digit && !number) place += '*';
+    number = digit;
+  }
+  return place;
+}
+
+// The product that makes the logits.
+Node* head_of(const Graph& graph) {
+  Node* n = graph.outputs().empty() ? nullptr : graph.outputs()[0]->node;
+  while (n != nullptr && !n->is("aten.linear") && !n->is("aten.matmul") && !n->is("aten.mm"))
+    n = n->in(0) == nullptr ? nullptr : n->in(0)->node;
+  return n;
+}
+
+}  // namespace
+
+const OpDef residual_norm{
+    .name = "emit.residual_norm",
+    .schema = "(Tensor x, Tensor? residual, Tensor gamma, float epsilon=1e-06) -> (Tensor, Tensor)",
+    .doc = "rms_norm(x + residual), and the sum.",
+    .infer = norm_infer,
+};
+
+const OpDef none{
+    .name = "emit.none",
+    .schema = "(*, int[] size, dtype dtype) -> Tensor",
+    .doc = "None.",
+    .infer = none_infer,
+};
+
+Graph rows_before_head(const Graph& graph) {
+  const Value* rows = graph.find_input(rows_input);
+  if (rows == nullptr || rows->type.rank() != 1) return graph.clone();
+  const Sym tokens = graph.find_input("input_ids")->type.dim(0);
+  Graph out = graph.subst({{rows->type.dim(0).str(), tokens}});
+  Value* index = out.find_input(rows_input);
+  for (Node* n : nodes(out))
+    if (n->is("aten.index_select") && n->in(1) == index && n->args().i64("dim") == 0) {
+      out.replace_uses(n->out(), n->in(0));
+      out.erase(n);
+    }
+  Node* head = head_of(out);
+  TK_CHECK(head != nullptr, "logits without a product");
+  Builder b{out, head, nullptr};
+  Value* chosen = b.op("aten.index_select", {head->in(0), index}, {{"dim", Sym(0)}});
+  out.set_input(head, 0, chosen);
+  return out;
+}
+
+void unify_norms(Graph* graph) {
+  std::set<std::string> places;
+  for (const Node* n : nodes(*graph))
+    if (n->is("npu.npu_add_rms_norm") && !place_of(*n).empty()) places.insert(place_of(*n));
+  for (Node* n : nodes(*graph)) {
+    const bool adds = n->is("npu.npu_add_rms_norm");
+    if (!adds && !n->is("npu.npu_rms_norm")) continue;
+    if (places.count(place_of(*n)) == 0) continue;
+    Attrs attrs;
+    if (const Attr* e = n->attrs.find("epsilon")) attrs.set("epsilon", *e);
+    Value* x = n->in(0);
+    if (adds) {
+      // x1 is the stream of the layers before, x2 what the last one adds.
+      Node* made = graph->insert(n, residual_norm, {n->in(1), x, n->in(2)}, attrs, n->loc);
+      graph->replace_uses(n->out(0), made->out(0));
+      graph->replace_uses(n->out(2), made->out(1));
+      graph->erase(n);
+      continue;
+    }
+    Node* nothing =
+        graph->insert(n, none, {}, {{"size", x->type.shape}, {"dtype", x->type.dtype}}, nullptr);
+    Node* made = graph->insert(n, residual_norm, {x, nothing->out(), n->in(1)}, attrs, n->loc);
+    graph->replace_uses(n->out(0), made->out(0));
+    // Later readers of the stream take it from the norm.
+    const std::vector<Use> uses = x->uses;
+    for (const Use& use : uses)
+      if (use.node != nullptr && use.node->order > n->order)
+        graph->set_input(use.node, use.index, made->out(1));
+    graph->erase(n);
+  }
+}
+
+}  // namespace tk::emit

@@ -1,0 +1,182 @@
+"""tokamak emit: the written folder loads the checkpoint and generates the golden tokens."""
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT
+
+MODELS = (
+    "deepseek-v3",
+    "deepseek-v3-bf16",
+    "gemma3-text",
+    "glm4-moe",
+    "gpt-oss",
+    "llama-gqa",
+    "llama-gqa-bf16",
+    "qwen3",
+    "qwen3-moe",
+    "stories260k",
+)
+TARGETS = ("a2", "a3")
+F32_TOLERANCE = 1e-4  # of the largest logit (EB-30)
+BF16_TOLERANCE = 5e-2  # two 16-bit roundings of every value on the way apart
+
+
+def emit(binary, model, folder, *flags, code=0):
+    done = subprocess.run(
+        [binary, "emit", model, "-o", folder, *flags], capture_output=True, text=True
+    )
+    assert done.returncode == code, done.stderr
+    return done.stderr if code else done.stdout
+
+
+def checkpoint_of(model, folder):
+    """A checkpoint for the captured model: its own, or the tensors of the capture."""
+    torch = pytest.importorskip("torch")
+    save_file = pytest.importorskip("safetensors.torch").save_file
+    folder.mkdir()
+    published = model / "hf" / "model.safetensors"
+    config = next((p for p in (model / "hf", model) if (p / "config.json").is_file()), None)
+    text = (config / "config.json").read_text() if config else "{}"
+    (folder / "config.json").write_text(text)
+    if published.is_file():
+        (folder / "model.safetensors").symlink_to(published)
+    else:
+        state = torch.export.load(model / "model.pt2").state_dict
+        tensors = {k.removeprefix("model."): v.detach().clone() for k, v in state.items()}
+        save_file(tensors, folder / "model.safetensors")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def emulation(torch_npu):
+    return [sys.executable, "-m", "tokamak.npu"]
+
+
+def run_golden(command, model, binary, target, tmp_path):
+    folder = tmp_path / "deploy"
+    name = json.loads(emit(binary, model, folder, "--target", target, "--json"))["name"]
+    job = {
+        "folder": str(folder),
+        "name": name,
+        "checkpoint": str(checkpoint_of(model, tmp_path / "checkpoint")),
+        "golden": str(model / "golden.safetensors"),
+    }
+    if target == "cpu":
+        job["device"] = "cpu"
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps(job))
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, str(ROOT / "tests/python/emitted_driver.py"), str(path)],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def check(rows, is_bf16):
+    assert len(rows) > 2
+    for row in rows:
+        if "relative" in row:
+            assert row["relative"] <= (BF16_TOLERANCE if is_bf16 else F32_TOLERANCE), row
+        if is_bf16 and "relative" in row:
+            assert row["margin_of_differences"] <= 2 * row["max_abs"], row
+        elif not is_bf16:
+            assert row["greedy_equal"], row
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_stories_runs_on_the_emulation(emulation, tokamak_binary, stories, tmp_path, target):
+    check(run_golden(emulation, stories, tokamak_binary, target, tmp_path), False)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("model", MODELS)
+def test_golden_tokens(emulation, tokamak_binary, shared_models, tmp_path, model, target):
+    rows = run_golden(emulation, shared_models / model, tokamak_binary, target, tmp_path)
+    check(rows, model.endswith("bf16"))
+
+
+def test_two_emissions_are_equal(tokamak_binary, stories, tmp_path):
+    for name in ("one", "two"):
+        emit(tokamak_binary, stories, tmp_path / name)
+    one, two = (
+        {
+            p.relative_to(tmp_path / n): p.read_bytes()
+            for p in (tmp_path / n).rglob("*")
+            if p.is_file()
+        }
+        for n in ("one", "two")
+    )
+    assert one == two and len(one) == 8
+
+
+@pytest.fixture(scope="module")
+def written(tokamak_binary, stories, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("emit") / "deploy"
+    emit(tokamak_binary, stories, folder)
+    return folder
+
+
+def test_python_is_clean(written):
+    for path in written.rglob("*.py"):
+        text = path.read_text()
+        ast.parse(text)
+        assert all(len(line) <= 120 for line in text.splitlines()), path
+        imported = {
+            (n.module if isinstance(n, ast.ImportFrom) else n.names[0].name).split(".")[0]
+            for n in ast.walk(ast.parse(text))
+            if isinstance(n, (ast.Import, ast.ImportFrom))
+        }
+        assert path.name == "infer.py" or "transformers" not in imported
+    assert not (written / "models" / "__init__.py").exists()  # EB-11
+
+
+def test_layers_are_one_class(written):
+    text = next((written / "models").glob("modeling_*.py")).read_text()
+    classes = re.findall(r"^class (\w+)\(nn\.Module\)", text, re.M)
+    assert classes.count("LlamaDecoderLayer") == 1 and "LlamaDecoderLayer2" not in classes
+    assert "for layer in self.layers:" in text
+
+
+def test_nothing_of_this_machine(written):
+    for path in written.rglob("*"):
+        if path.is_file():
+            text = path.read_text()
+            assert not re.search(r"/home/|/tmp/|/root|\d+\.\d+\.\d+\.\d+|@[A-Z_]+@|\{\{", text), (
+                path
+            )
+
+
+def test_existing_folder_needs_force(tokamak_binary, stories, written, tmp_path):
+    folder = tmp_path / "deploy"
+    folder.mkdir()
+    (folder / "own.txt").write_text("mine")
+    message = emit(tokamak_binary, stories, folder, code=2)
+    assert "error[TK1204]" in message and (folder / "own.txt").read_text() == "mine"
+    emit(tokamak_binary, stories, folder, "--force")
+    assert not (folder / "own.txt").exists() and (folder / "infer.sh").is_file()
+    assert [p.name for p in tmp_path.iterdir()] == ["deploy"]
+
+
+def test_names_and_forms_that_are_refused(tokamak_binary, stories, tmp_path):
+    assert "TK1201" in emit(tokamak_binary, stories, tmp_path / "a", "--name", "---", code=2)
+    flags = ("--deployment", "framework")
+    assert "TK1205" in emit(tokamak_binary, stories, tmp_path / "a", *flags, code=2)
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_constant_without_values_is_refused(tokamak_binary, shared_models, tmp_path):
+    model = shared_models / "large" / "llama3-70b.pt2"
+    if not model.is_file():
+        pytest.skip("no model without weights")
+    assert "TK1203" in emit(tokamak_binary, model, tmp_path / "a", code=2)
+    # TK1202 (an operator without a form) has its test in src/emit/emit_test.cpp.
