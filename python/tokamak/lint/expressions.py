@@ -4,6 +4,7 @@ import ast
 
 from . import checks
 from .attributes import is_phase_name
+from .tree import index_of, index_parts
 from .values import (
     FALSE_VALUE,
     FROZEN_VALUE,
@@ -63,10 +64,7 @@ class Expressions:
 
     def evaluate_index(self, node):
         """The index of a Subscript; slices are evaluated for their bounds."""
-        index = node.slice
-        if type(index).__name__ == "Index":  # Python 3.8
-            index = index.value
-        return self._index(index)
+        return self._index(index_of(node))
 
     def _index(self, index):
         if isinstance(index, ast.Slice):
@@ -74,10 +72,9 @@ class Expressions:
                 self.evaluate(b) for b in (index.lower, index.upper, index.step) if b is not None
             ]
             return Value("slice", items=bounds)
-        if isinstance(index, ast.Tuple):
-            return list_of(items=[self._index(i) for i in index.elts])
-        if type(index).__name__ == "ExtSlice":  # Python 3.8
-            return list_of(items=[self._index(i) for i in index.dims])
+        parts = index_parts(index)
+        if parts is not None:
+            return list_of(items=[self._index(i) for i in parts])
         return self.evaluate(index)
 
     def _subscript(self, node):

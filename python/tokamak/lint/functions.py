@@ -3,6 +3,7 @@
 import ast
 
 from .attributes import is_phase_name
+from .tree import index_of
 from .usage import tensor_params
 from .values import (
     FALSE_VALUE,
@@ -171,7 +172,7 @@ def _annotation(node):
         return "Union", [node.left, node.right]
     inside = []
     if isinstance(node, ast.Subscript):
-        index = node.slice.value if type(node.slice).__name__ == "Index" else node.slice
+        index = index_of(node)
         inside = list(index.elts) if isinstance(index, ast.Tuple) else [index]
         node = node.value
     name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

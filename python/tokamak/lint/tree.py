@@ -47,3 +47,21 @@ def walk(node):
             elif child is not None:
                 stack.append(child)
     return found
+
+
+def index_of(subscript):
+    """The index of a Subscript."""
+    return _unwrapped(subscript.slice)
+
+
+def index_parts(index):
+    """The parts of an index with commas, or None for an index without."""
+    if isinstance(index, ast.Tuple):
+        return index.elts
+    if type(index).__name__ == "ExtSlice":  # Python 3.8
+        return [_unwrapped(part) for part in index.dims]
+    return None
+
+
+def _unwrapped(index):
+    return index.value if type(index).__name__ == "Index" else index  # Python 3.8

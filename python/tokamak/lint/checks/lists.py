@@ -1,6 +1,7 @@
 """Python lists of tensors, and the collectives and concatenations that take them."""
 
 from ..names import LIST_COLLECTIVES
+from ..tree import index_of, index_parts
 from ..values import LIST, TENSOR, TENSOR_VALUE, UNKNOWN
 
 
@@ -62,8 +63,8 @@ def cache_name(node):
     import ast
 
     while isinstance(node, ast.Subscript):
-        index = node.slice.value if type(node.slice).__name__ == "Index" else node.slice
-        if isinstance(index, (ast.Slice, ast.Tuple)):
+        index = index_of(node)
+        if isinstance(index, ast.Slice) or index_parts(index) is not None:
             return False  # a window of it
         node = node.value
     name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

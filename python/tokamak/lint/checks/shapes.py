@@ -3,6 +3,7 @@
 import ast
 
 from ..names import SIZED_FUNCTIONS, SIZED_METHODS
+from ..tree import index_of, index_parts
 from ..values import (
     HOST,
     LIST,
@@ -257,9 +258,10 @@ def is_mask(node, value):
 
 def _parts(node, index):
     """The parts of an index with their nodes."""
-    inner = node.slice.value if type(node.slice).__name__ == "Index" else node.slice
-    if isinstance(inner, ast.Tuple) and index.kind == LIST and index.items is not None:
-        return list(zip(inner.elts, index.items))
+    inner = index_of(node)
+    nodes = index_parts(inner)
+    if nodes is not None and index.kind == LIST and index.items is not None:
+        return list(zip(nodes, index.items))
     return [(inner, index)]
 
 
