@@ -100,26 +100,7 @@ def read(path):
 
 
 def parse(path, data):
-    try:
-        encoding, _ = tokenize.detect_encoding(BytesIO(data).readline)
-        text = data.decode(encoding)
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise Error(
-            "TK1102",
-            f"byte 0x{data[error.start]:02x} is not {error.encoding}",
-            file=str(path),
-            line=line,
-            help="save the file as UTF-8, or name its encoding in the first line",
-        ) from error
-    except (SyntaxError, LookupError) as error:
-        raise Error(
-            "TK1102",
-            f"the encoding of the file is not known: {error}",
-            file=str(path),
-            line=1,
-            help="save the file as UTF-8",
-        ) from error
+    text = _decode(path, data)
     try:
         return Source(path, text, ast.parse(data, filename=str(path)))
     except SyntaxError as error:
@@ -138,6 +119,32 @@ def parse(path, data):
             "nested too deeply to be parsed",
             file=str(path),
             help="name the modelling files, not generated ones",
+        ) from error
+
+
+def _decode(path, data):
+    encoding = "utf-8"
+    try:
+        # detect_encoding refuses the first lines itself, and does not say what is wrong in them.
+        encoding, _ = tokenize.detect_encoding(BytesIO(data).readline)
+    except (SyntaxError, LookupError) as error:
+        if "unknown encoding" in str(error):
+            raise Error(
+                "TK1102",
+                f"the encoding that the file names is not known: {error}",
+                file=str(path),
+                line=1,
+                help="save the file as UTF-8",
+            ) from error
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise Error(
+            "TK1102",
+            f"byte 0x{data[error.start]:02x} is not {error.encoding}",
+            file=str(path),
+            line=data[: error.start].count(b"\n") + 1,
+            help="save the file as UTF-8, or name its encoding in the first line",
         ) from error
 
 
