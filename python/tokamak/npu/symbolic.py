@@ -61,7 +61,7 @@ def _collect(sizes, found):
             env = size.node.shape_env
             for symbol in size.node.expr.free_symbols:
                 if symbol.name not in found:
-                    hint = env.size_hint(symbol, allow_none=True)
+                    hint = env.backed_var_to_val.get(symbol)  # none: only known when it runs
                     hint = None if hint is None else int(hint)
                     found[symbol.name] = env.create_symintnode(symbol, hint=hint)
 
