@@ -99,6 +99,14 @@ std::vector<Type> infer(const Args& args) {
     if (args.has(i) && !per_channel(args.in(i), *w))
       args.fail(cat("needs ", args.op().parsed().tensors[i].name, " for each column of ", w->str(),
                     ", got ", args.in(i).str()));
+  for (const Input i : {scale, offset}) {
+    if (!args.has(i)) continue;
+    const SymDims& given = args.in(i).shape;
+    const SymDims one = experts ? SymDims{w1.dim(0)} : SymDims{1};
+    if (given != one && (i == offset || !per_channel(args.in(i), w1)))
+      args.fail(cat("needs scale and offset ", str(one), " or a scale for each column of ",
+                    w1.str(), ", got ", args.in(i).str()));
+  }
   Type out = x;
   out.shape.back() = w2.dim(-1);
   if (quantised)

@@ -29,11 +29,11 @@ bool is_parameter(const Type& p, const Sym& n, const Sym* groups) {
   return p.shape == SymDims{*groups, n} || p.shape == SymDims{*groups};
 }
 
-float parameter(const Tensor& p, int group, std::int64_t k, std::int64_t n, float absent) {
+float parameter(const Tensor& p, bool grouped, int group, std::int64_t k, float absent) {
   if (p.data == nullptr) return absent;
-  const std::int64_t width = p.rank() == 0 ? 1 : p.rank() == 2 ? n : p.numel() == n ? n : 1;
-  const std::int64_t row = p.numel() == width ? 0 : group;
-  return p.as<float>()[row * width + (width == 1 ? 0 : k)];
+  if (p.numel() == 1) return p.as<float>()[0];
+  if (!grouped) return p.as<float>()[k];
+  return p.as<float>()[p.rank() == 1 ? group : group * p.shape[1] + k];
 }
 
 std::vector<Type> swiglu_infer(const Args& args) {
@@ -66,6 +66,7 @@ std::vector<Type> swiglu_infer(const Args& args) {
 void swiglu_eval(const EvalArgs& a) {
   const bool left = a.flag("activate_left");
   const bool dynamic = a.i64("quant_mode") == 1;
+  const bool grouped = a.has(3);
   const QuantType& asked = quant_type(a, "dst_type");
   const QuantType& type = asked.name == "int8" ? asked : int4_in_int8;
   const Tensor x = to_dtype(a.in(0), DType::f32);
@@ -84,8 +85,8 @@ void swiglu_eval(const EvalArgs& a) {
       const float gate = first[left ? k : n + k];
       const float up = first[left ? n + k : k];
       float y = gate * sigmoid(gate) * up;
-      if (g >= 0) y *= parameter(smooth, g, k, n, 1.0F);
-      if (g >= 0 && !dynamic) y += parameter(offsets, g, k, n, 0.0F);
+      if (g >= 0) y *= parameter(smooth, grouped, g, k, 1.0F);
+      if (g >= 0 && !dynamic) y += parameter(offsets, grouped, g, k, 0.0F);
       row[static_cast<std::size_t>(k)] = y;
     }
     float scale = 0;
@@ -202,6 +203,7 @@ void dequant_eval(const EvalArgs& a) {
   const bool integers = a.in(x_in).dtype == DType::i32;
   const bool bias_first = a.has(bias) && a.in(bias).dtype == DType::i32;
   const bool dynamic = a.i64("quant_mode") == 1;
+  const bool grouped = a.has(group_index);
   const Glu g{a.i64("swiglu_mode"), a.flag("activate_left"),
               static_cast<float>(a.f64("clamp_limit")), static_cast<float>(a.f64("glu_alpha")),
               static_cast<float>(a.f64("glu_bias"))};
@@ -223,17 +225,17 @@ void dequant_eval(const EvalArgs& a) {
     }
     for (std::int64_t k = 0; k < n2; ++k) {
       float v = x.as<float>()[i * n2 + k];
-      if (bias_first) v += parameter(added, group, k, n2, 0.0F);
-      v *= parameter(weights, group, k, n2, 1.0F);
+      if (bias_first) v += parameter(added, grouped, group, k, 0.0F);
+      v *= parameter(weights, grouped, group, k, 1.0F);
       if (integers && rows_scale.data != nullptr) v *= rows_scale.as<float>()[i];
-      if (!bias_first) v += parameter(added, group, k, n2, 0.0F);
+      if (!bias_first) v += parameter(added, grouped, group, k, 0.0F);
       wide[static_cast<std::size_t>(k)] = v;
     }
     for (std::size_t k = 0; k < row.size(); ++k) {
       const auto at = static_cast<std::int64_t>(k);
       const float y = glu(g, wide, k);
-      const float s = parameter(smooth, group, at, n2 / 2, 1.0F);
-      row[k] = dynamic ? y * s : y / s + parameter(offset, group, at, n2 / 2, 0.0F);
+      const float s = parameter(smooth, grouped, group, at, 1.0F);
+      row[k] = dynamic ? y * s : y / s + parameter(offset, grouped, group, at, 0.0F);
     }
     a.out(1).as<float>()[i] = dynamic ? scale_symmetric(&row, type.high) : 0.0F;
     write_quantised(a.out(0), i, row.data(), n2 / 2, type);

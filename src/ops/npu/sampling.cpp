@@ -24,10 +24,13 @@ std::vector<Type> infer(const Args& args) {
   return {logits};
 }
 
+// NaN is the largest, as where torch sorts.
+bool less(float a, float b) { return std::isnan(b) ? !std::isnan(a) : a < b; }
+
 // Values are ascending. The first that top_k keeps: the first equal to the k-th largest.
 std::size_t first_of_top_k(const std::vector<float>& sorted, std::int64_t k) {
   const float least = sorted[sorted.size() - static_cast<std::size_t>(k)];
-  return static_cast<std::size_t>(std::lower_bound(sorted.begin(), sorted.end(), least) -
+  return static_cast<std::size_t>(std::lower_bound(sorted.begin(), sorted.end(), least, less) -
                                   sorted.begin());
 }
 
@@ -57,7 +60,7 @@ void eval(const EvalArgs& a) {
     float* row = logits.as<float>() + b * n;
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(),
-                     [&](std::int64_t x, std::int64_t y) { return row[x] < row[y]; });
+                     [&](std::int64_t x, std::int64_t y) { return less(row[x], row[y]); });
     for (std::size_t i = 0; i < sorted.size(); ++i) sorted[i] = row[order[i]];
     std::size_t first = 0;
     if (k.data != nullptr) {
