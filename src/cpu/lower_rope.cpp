@@ -84,7 +84,10 @@ kernels::RopeStyle style_of(const Prepare& p) {
 
 }  // namespace
 
-const char* prepare_rotary_mul(Prepare& p) { return rope(p, style_of(p)); }
+const char* prepare_rotary_mul(Prepare& p) {
+  if (p.has(3)) return "a matrix turns";
+  return rope(p, style_of(p));
+}
 const char* prepare_interleave_rope(Prepare& p) {
   return rope(p, kernels::RopeStyle::interleaved_to_half);
 }

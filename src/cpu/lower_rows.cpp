@@ -150,6 +150,7 @@ const char* prepare_geglu(Prepare& p) {
   return glu(p, g, !p.args.flag("activate_left"));
 }
 const char* prepare_clipped_swiglu(Prepare& p) {
+  if (p.has(1)) return "rows past groups";
   kernels::Glu g;
   g.clamped = true;
   g.layout =
