@@ -37,7 +37,8 @@ _ALL = [
         "the value of a tensor is read by the host",
         "keep it a tensor, make it an input of the graph, or use a constant bound",
         "`.item()`, `int(t)`, `float(t)` and `bool(t)` wait for the device and hand a number to "
-        "Python. A captured graph has no Python in it: Dynamo breaks the graph here.",
+        "Python. A captured graph has no Python in it: Dynamo breaks the graph here, or with "
+        "fullgraph=True traces a symbol without a value, which the NPU backends cannot take.",
     ),
     Rule(
         "host-sync-tolist",
@@ -113,7 +114,8 @@ _ALL = [
         "a shape depends on the values of a tensor",
         "keep the full shape and mask the values, or pad to a fixed size",
         "nonzero, one-argument where, boolean indexing, unique and sizes read from tensors have "
-        "results whose shape is known only after the device has run.",
+        "results whose shape is known only after the device has run: a break, or with "
+        "fullgraph=True a symbol without a value, which the NPU backends cannot take.",
     ),
     Rule(
         "dynamic-slice-by-tensor",
