@@ -382,14 +382,9 @@ def guessed_entries(program):
     entries = list({id(f): f for f in (program.method(c, "forward") for c in roots)}.values())
     if entries:
         return entries
-    # No module at all: functions that work on tensors by their annotations.
-    return [f for m in program.modules for f in m.functions.values() if _takes_tensor(f)]
-
-
-def _takes_tensor(function):
-    return any(
-        p.annotation is not None and "Tensor" in ast.dump(p.annotation) for p in function.params
-    )
+    # No module at all: functions with the name of a step.
+    names = (*_GUESSED_METHODS, "forward", "step", "decode_step")
+    return [m.functions[n] for m in program.modules for n in names if n in m.functions]
 
 
 def _instantiated(program):

@@ -93,9 +93,8 @@ def to_text(findings, n_files, entries):
         counts[f.rule.level] = counts.get(f.rule.level, 0) + 1
     what = ", ".join(f"{n} {level}" for level, n in counts.items()) or "no findings"
     shown = ", ".join(entries[:8]) + (f" and {len(entries) - 8} more" if len(entries) > 8 else "")
-    parts.append(
-        f"{what} in {n_files} file{'s' if n_files != 1 else ''}; compiled: {shown or 'nothing'}"
-    )
+    files = f"{n_files} file{'s' if n_files != 1 else ''}"
+    parts.append(f"{what} in {files}; compiled: {shown or 'nothing (name it with --entry)'}")
     return "\n".join(parts)
 
 

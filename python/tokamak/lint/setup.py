@@ -49,6 +49,7 @@ def is_setup(name):
             "_allocate",
             "create_",
             "_create",
+            "lazy",
             "prepare_for",
             "__post_init__",
             "extra_repr",

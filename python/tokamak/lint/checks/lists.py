@@ -76,7 +76,12 @@ def is_cache(name):
     if name.startswith(("num_", "n_", "cached_")):
         return False
     words = name.replace("-", "_").split("_")
-    return "cache" in words or "caches" in words or "past" in words or name.endswith("cache")
+    if "cache" in words or "caches" in words or name.endswith("cache"):
+        return True
+    # past_key_values, past_k, past; past_values of a time series are none.
+    return "past" in words and (
+        len(words) == 1 or bool({"key", "keys", "kv", "k", "v", "value"} & set(words))
+    )
 
 
 FUNCTIONS = {name: _collective for name in LIST_COLLECTIVES}

@@ -29,6 +29,11 @@ def attribute_written(interp, node, target, base, value, augmented):
         if base.kind == FUNCTION or (base.kind == UNKNOWN and base.frozen):
             interp.report("module-state-mutation", node)
         return
+    if getattr(target.value, "id", "") != "self" and not interp.program.is_module_class(
+        base.target
+    ):
+        if not isinstance(target.value, ast.Attribute):
+            return  # a plain object in a local name: made here, as the result most likely
     if is_setup(function.name) or interp.quiet:
         interp.remember_attribute(base.target, target.attr, value)
         return
