@@ -1,0 +1,520 @@
+// npu_mla_prolog_v3 and _v2 of torch_npu 2.14: from hidden states to MLA's absorbed query, and the
+// latent and rope part of the key into their caches.
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "graph/graph.h"
+#include "ops/compute.h"
+#include "ops/cost.h"
+#include "ops/gemm.h"
+#include "ops/infer.h"
+#include "ops/npu/fused_attention.h"
+#include "ops/npu/mla_rows.h"
+#include "ops/npu/npu_ops.h"
+#include "ops/npu/rows.h"
+#include "ops/npu/slot_map.h"
+#include "ops/view.h"
+
+namespace tk::ops {
+namespace {
+
+// The inputs that both versions have, in places of their own.
+struct Inputs {
+  int x, w_dq, w_uq_qr, w_uk, w_dkv_kr, gamma_cq, gamma_ckv, sin, cos, kv_cache, kr_cache, index;
+};
+Inputs inputs_of(const OpDef& op) {
+  const auto at = [&](std::string_view name) { return input_of(op, name); };
+  return {at("token_x"),       at("weight_dq"),        at("weight_uq_qr"),      at("weight_uk"),
+          at("weight_dkv_kr"), at("rmsnorm_gamma_cq"), at("rmsnorm_gamma_ckv"), at("rope_sin"),
+          at("rope_cos"),      at("kv_cache"),         at("kr_cache"),          at("cache_index")};
+}
+
+struct Sizes {
+  SymDims lead;  // [T] or [B, S]
+  Sym tokens, hidden, cq, ckv, rope, heads, nope;
+};
+
+Sizes sizes_of(const Args& args) {
+  const Inputs in = inputs_of(args.op());
+  const Type& x = args.in(in.x);
+  need_rank(args, in.x, 2, 3);
+  need_rank(args, in.w_dq, 2, 2);
+  need_rank(args, in.w_uq_qr, 2, 2);
+  need_rank(args, in.w_uk, 3, 3);
+  need_rank(args, in.w_dkv_kr, 2, 2);
+  Sizes s;
+  s.lead = SymDims(x.shape.begin(), x.shape.end() - 1);
+  s.tokens = 1;
+  for (const Sym& d : s.lead) s.tokens = s.tokens * d;
+  s.hidden = x.shape.back();
+  s.cq = args.in(in.w_dq).dim(1);
+  s.heads = args.in(in.w_uk).dim(0);
+  s.nope = args.in(in.w_uk).dim(1);
+  s.ckv = args.in(in.w_uk).dim(2);
+  s.rope = args.in(in.sin).shape.back();
+  need_same(args, args.in(in.w_dq).dim(0), s.hidden, "weight_dq and token_x");
+  need_same(args, args.in(in.w_uq_qr).dim(0), s.cq, "weight_uq_qr and weight_dq");
+  need_same(args, args.in(in.w_uq_qr).dim(1), s.heads * (s.nope + s.rope),
+            "weight_uq_qr and heads * (D + rope)");
+  need_same(args, args.in(in.w_dkv_kr).dim(0), s.hidden, "weight_dkv_kr and token_x");
+  need_same(args, args.in(in.w_dkv_kr).dim(1), s.ckv + s.rope, "weight_dkv_kr and latent + rope");
+  need_same(args, args.in(in.gamma_cq).numel(), s.cq, "rmsnorm_gamma_cq and weight_dq");
+  need_same(args, args.in(in.gamma_ckv).numel(), s.ckv, "rmsnorm_gamma_ckv and weight_uk");
+  SymDims angles = s.lead;
+  angles.push_back(s.rope);
+  for (const int i : {in.sin, in.cos})
+    if (args.in(i).shape != angles)
+      args.fail(cat("needs rope_sin and rope_cos ", str(angles), ", got ", args.in(i).str()));
+  return s;
+}
+
+void need_quant(const Args& args, std::int64_t weights, std::int64_t cache) {
+  if (weights < 0 || weights > 2)
+    args.fail(cat("is known here with weight_quant_mode 0, 1 and 2, got ", weights));
+  if (cache < 0 || cache > 2)
+    args.fail(cat("is known here with kv_cache_quant_mode 0, 1 and 2, got ", cache));
+  const Inputs in = inputs_of(args.op());
+  const auto need = [&](int i, bool quantised, std::string_view scale) {
+    if ((args.in(i).dtype == DType::i8) != quantised)
+      args.fail(cat("needs ", args.op().parsed().tensors[static_cast<std::size_t>(i)].name,
+                    quantised ? " of i8" : " of floats", " in this quantisation mode, got ",
+                    args.in(i).str()));
+    if (quantised && !scale.empty() && !given(args, scale))
+      args.fail(cat("needs ", scale, " in this quantisation mode"));
+  };
+  need(in.x, weights == 2, "dequant_scale_x");
+  need(in.w_dq, weights == 2, "dequant_scale_w_dq");
+  need(in.w_uq_qr, weights >= 1, "dequant_scale_w_uq_qr");
+  need(in.w_dkv_kr, weights == 2, "dequant_scale_w_dkv_kr");
+  need(in.kv_cache, cache != 0, "quant_scale_ckv");
+  need(in.kr_cache, cache == 2, "quant_scale_ckr");
+}
+
+struct Mode {
+  bool packed, nz, blocks;  // packed: no index, tokens in order
+};
+Mode mode_of(std::string_view name) {
+  return {name == "BSND" || name == "TND", name == "PA_NZ" || name == "PA_BLK_NZ",
+          name == "PA_BLK_BSND" || name == "PA_BLK_NZ"};
+}
+
+void need_caches(const Args& args, const Sizes& s) {
+  const Inputs in = inputs_of(args.op());
+  const std::string& name = args.text("cache_mode");
+  const Mode mode = mode_of(name);
+  if (!mode.packed && !mode.nz && !mode.blocks && name != "PA_BSND")
+    args.fail(cat("has no cache_mode \"", name, "\""));
+  if (mode.blocks) args.fail(cat("is not known here with cache_mode ", name));
+  for (const auto& [i, dim] : {std::pair{in.kv_cache, s.ckv}, std::pair{in.kr_cache, s.rope}}) {
+    const Type& c = args.in(i);
+    if (c.rank() != (name == "TND" ? 3 : 4) || !c.dim(-2).is(1))
+      args.fail(cat("needs caches [blocks, block, 1, D], got ", c.str()));
+    need_same(args, c.dim(-1), dim, "the caches' D and latent or rope");
+  }
+  if (mode.packed) return;
+  if (!args.has(in.index)) args.fail("needs cache_index in paged cache modes");
+  need_integral(args, in.index);
+  need_same(args, args.in(in.index).numel(), s.tokens, "cache_index and tokens");
+}
+
+constexpr std::string_view v3_refused[] = {
+    "actual_seq_len",     "k_nope_clip_alpha",   "token_x_dtype", "weight_dq_dtype",
+    "weight_uq_qr_dtype", "weight_dkv_kr_dtype", "kv_cache_dtype"};
+
+DType float_dtype(const Args& args) { return args.in(inputs_of(args.op()).w_uk).dtype; }
+
+Type with(DType dtype, SymDims lead, std::initializer_list<Sym> more) {
+  lead.insert(lead.end(), more);
+  return {dtype, std::move(lead)};
+}
+
+std::vector<Type> v3_infer(const Args& args) {
+  refuse_given(args, v3_refused);
+  for (const char* name : {"ckvkr_repo_mode", "quant_scale_repo_mode"})
+    if (args.i64(name) != 0) args.fail(cat("is not known here with ", name));
+  const Sizes s = sizes_of(args);
+  const std::int64_t weights = args.i64("weight_quant_mode");
+  const std::int64_t cache = args.i64("kv_cache_quant_mode");
+  need_quant(args, weights, cache);
+  need_caches(args, s);
+  const bool quantised_query = weights == 2 && cache == 1;
+  if ((args.i64("query_quant_mode") == 1) != quantised_query)
+    args.fail(
+        "has query_quant_mode 1 with weight_quant_mode 2 and kv_cache_quant_mode 1, and with "
+        "those alone");
+  const DType d = float_dtype(args);
+  const bool norm = args.flag("query_norm_flag");
+  const Inputs in = inputs_of(args.op());
+  return {with(quantised_query ? DType::i8 : d, s.lead, {s.heads, s.ckv}),
+          with(d, s.lead, {s.heads, s.rope}),
+          {DType::f32, quantised_query ? SymDims{s.tokens, s.heads, 1} : SymDims{0}},
+          norm ? with(weights >= 1 ? DType::i8 : d, s.lead, {s.cq}) : Type{d, {0}},
+          {DType::f32, norm && weights >= 1 ? SymDims{s.tokens, 1} : SymDims{0}},
+          args.in(in.kv_cache),
+          args.in(in.kr_cache)};
+}
+
+// v2 says its quantisation by what is given.
+std::pair<std::int64_t, std::int64_t> v2_modes(const Args& args) {
+  const Inputs in = inputs_of(args.op());
+  const std::int64_t weights = args.in(in.x).dtype == DType::i8         ? 2
+                               : args.in(in.w_uq_qr).dtype == DType::i8 ? 1
+                                                                        : 0;
+  const std::int64_t cache = args.in(in.kr_cache).dtype == DType::i8   ? 2
+                             : args.in(in.kv_cache).dtype == DType::i8 ? 1
+                                                                       : 0;
+  return {weights, cache};
+}
+
+std::vector<Type> v2_infer(const Args& args) {
+  const Sizes s = sizes_of(args);
+  const auto [weights, cache] = v2_modes(args);
+  need_quant(args, weights, cache);
+  need_caches(args, s);
+  const DType d = float_dtype(args);
+  const bool quantised_query = weights == 2 && cache == 1;
+  const Inputs in = inputs_of(args.op());
+  return {with(quantised_query ? DType::i8 : d, s.lead, {s.heads, s.ckv}),
+          with(d, s.lead, {s.heads, s.rope}),
+          args.in(in.kv_cache),
+          args.in(in.kr_cache),
+          {DType::f32, quantised_query ? SymDims{s.tokens, s.heads, 1} : SymDims{1}}};
+}
+
+// ---- the reference
+
+// Rows [n, k] by a weight [k, m], as floats whatever they were; rounded to `dtype`.
+Tensor product(const TensorView& x, const TensorView& w, DType dtype) {
+  const Tensor left = to_dtype(x, DType::f32);
+  const Tensor right = to_dtype(w, DType::f32);
+  Tensor out = Tensor::empty(DType::f32, {x.shape[0], w.shape[1]});
+  gemm(left, right, out, 1.0);
+  return dtype == DType::f32 ? out : to_dtype(out, dtype);
+}
+
+// out[i, j] *= rows[i] * columns[j]; absent factors are 1.
+void rescale(Tensor* t, const std::vector<float>& rows, const std::vector<float>& columns) {
+  const std::int64_t n = t->shape[1];
+  for (std::int64_t i = 0; i < t->numel(); ++i) {
+    float& x = t->as<float>()[i];
+    if (!rows.empty()) x *= rows[static_cast<std::size_t>(i / n)];
+    if (!columns.empty()) x *= columns[static_cast<std::size_t>(i % n)];
+  }
+}
+
+// Each row as round(x / scale), scale = max |x| / 127.
+std::vector<float> quantise_rows(Tensor* t) {
+  const std::int64_t n = t->shape[1];
+  std::vector<float> scales;
+  for (std::int64_t r = 0; r < t->shape[0]; ++r) {
+    float* row = t->as<float>() + r * n;
+    float top = 0;
+    for (std::int64_t i = 0; i < n; ++i) top = std::max(top, std::abs(row[i]));
+    const float scale = top / 127;
+    scales.push_back(scale);
+    for (std::int64_t i = 0; i < n; ++i)
+      row[i] = scale == 0 ? 0 : std::clamp(std::nearbyint(row[i] / scale), -128.0F, 127.0F);
+  }
+  return scales;
+}
+
+TensorView flat(TensorView t, std::int64_t rows) {
+  const Dims shape{rows, rows == 0 ? t.shape.back() : t.numel() / rows};
+  t.shape = shape;
+  t.strides = contiguous_strides(shape);
+  return t;
+}
+
+struct Results {
+  TensorView query, rope, query_scale, norm, norm_scale, kv_cache, kr_cache;
+};
+
+void prolog(const EvalArgs& a, const Inputs& in, std::int64_t weights, bool quantised_query,
+            float query_factor, float key_factor, const Results& out) {
+  const auto factors = [&](std::string_view name) {
+    return given(a, name) ? floats(a.in(input_of(a.op(), name))) : std::vector<float>();
+  };
+  const DType d = a.in(in.w_uk).dtype;
+  const Tensor x_rows = contiguous(a.in(in.x));
+  const std::int64_t tokens = x_rows.numel() / std::max<std::int64_t>(1, x_rows.shape.back());
+  const TensorView x = flat(x_rows, tokens);
+  const std::vector<float> x_scale = factors("dequant_scale_x");
+  const std::int64_t heads = a.in(in.w_uk).shape[0];
+  const std::int64_t nope = a.in(in.w_uk).shape[1];
+  const std::int64_t latent = a.in(in.w_uk).shape[2];
+  const std::int64_t rope = a.in(in.sin).shape.back();
+  const std::vector<float> sines = floats(a.in(in.sin));
+  const std::vector<float> cosines = floats(a.in(in.cos));
+
+  // c^Q, normed, quantised where weight_uq_qr is.
+  Tensor cq = product(x, a.in(in.w_dq), DType::f32);
+  if (weights == 2) rescale(&cq, x_scale, factors("dequant_scale_w_dq"));
+  const std::vector<float> gamma_q = floats(a.in(in.gamma_cq));
+  const std::vector<float> smooth = factors("smooth_scales_cq");
+  const std::int64_t width = cq.shape[1];
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    float* at = cq.as<float>() + t * width;
+    std::vector<float> row(at, at + width);
+    round_to(&row, d);
+    rms_norm(&row, gamma_q, static_cast<float>(a.f64("rmsnorm_epsilon_cq")));
+    scale_by(&row, {query_factor});
+    round_to(&row, d);
+    if (weights >= 1) scale_by(&row, smooth);
+    std::copy(row.begin(), row.end(), at);
+  }
+  std::vector<float> cq_scale;
+  if (weights >= 1) cq_scale = quantise_rows(&cq);
+  if (out.norm.data != nullptr && out.norm.numel() > 0)
+    for (std::int64_t t = 0; t < tokens; ++t)
+      write_row(out.norm, t * width, 1, width, cq.as<float>() + t * width);
+  if (out.norm_scale.data != nullptr && out.norm_scale.numel() > 0)
+    std::copy(cq_scale.begin(), cq_scale.end(), out.norm_scale.as<float>());
+
+  // Heads: q^R rotated, q^C by W^UK.
+  Tensor q = product(cq, a.in(in.w_uq_qr), DType::f32);
+  if (weights >= 1) rescale(&q, cq_scale, factors("dequant_scale_w_uq_qr"));
+  for (std::int64_t h = 0; h < heads; ++h) {
+    Tensor part = Tensor::empty(d, {tokens, nope});
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      const float* at = q.as<float>() + (t * heads + h) * (nope + rope);
+      write_row(part, t * nope, 1, nope, at);
+      std::vector<float> turned(at + nope, at + nope + rope);
+      round_to(&turned, d);
+      rotate_pairs(&turned, cosines.data() + t * rope, sines.data() + t * rope);
+      write_row(out.rope, (t * heads + h) * rope, 1, rope, turned.data());
+    }
+    TensorView w = moved(a.in(in.w_uk), h * a.in(in.w_uk).strides[0]);
+    w.shape.erase(0), w.strides.erase(0);
+    Tensor absorbed = product(part, w, DType::f32);
+    std::vector<float> scales;
+    if (quantised_query) scales = quantise_rows(&absorbed);
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      write_row(out.query, (t * heads + h) * latent, 1, latent, absorbed.as<float>() + t * latent);
+      if (quantised_query)
+        out.query_scale.as<float>()[t * heads + h] = scales[static_cast<std::size_t>(t)];
+    }
+  }
+
+  // Keys into the caches.
+  Tensor k = product(x, a.in(in.w_dkv_kr), DType::f32);
+  if (weights == 2) rescale(&k, x_scale, factors("dequant_scale_w_dkv_kr"));
+  const std::vector<float> gamma_k = floats(a.in(in.gamma_ckv));
+  const std::vector<float> kv_factor = factors("quant_scale_ckv");
+  const std::vector<float> kr_factor = factors("quant_scale_ckr");
+  const Mode mode = mode_of(a.text("cache_mode"));
+  const auto map_of = [&](const TensorView& cache, std::string_view what) {
+    if (mode.packed) {
+      TensorView c = cache;
+      if (c.rank() == 3) c.shape.insert(0, 1), c.strides.insert(0, 0);
+      return slot_map(c);
+    }
+    return mode.nz ? slot_map_nz(a, cache, what) : slot_map(cache);
+  };
+  const SlotMap kv = map_of(out.kv_cache, "kv_cache");
+  const SlotMap kr = map_of(out.kr_cache, "kr_cache");
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const std::int64_t slot = mode.packed ? checked_index(a, t, kv.slots, false)
+                                          : slot_at(a, a.in(in.index), t, kv.slots);
+    if (slot < 0) continue;
+    const float* at = k.as<float>() + t * (latent + rope);
+    std::vector<float> c(at, at + latent);
+    std::vector<float> r(at + latent, at + latent + rope);
+    round_to(&c, d);
+    round_to(&r, d);
+    rms_norm(&c, gamma_k, static_cast<float>(a.f64("rmsnorm_epsilon_ckv")));
+    scale_by(&c, {key_factor});
+    rotate_pairs(&r, cosines.data() + t * rope, sines.data() + t * rope);
+    if (out.kv_cache.dtype == DType::i8) scale_by(&c, kv_factor);
+    if (out.kr_cache.dtype == DType::i8) scale_by(&r, kr_factor);
+    kv.rows.write(kv.offset(slot), latent, c.data());
+    kr.rows.write(kr.offset(slot), rope, r.data());
+  }
+}
+
+void begin_caches(const EvalArgs& a, const Inputs& in, int kv, int kr) {
+  if (a.out(kv).data != a.in(in.kv_cache).data) copy_into(a.out(kv), a.in(in.kv_cache));
+  if (a.out(kr).data != a.in(in.kr_cache).data) copy_into(a.out(kr), a.in(in.kr_cache));
+}
+
+void v3_eval(const EvalArgs& a) {
+  const Inputs in = inputs_of(a.op());
+  begin_caches(a, in, 5, 6);
+  prolog(a, in, a.i64("weight_quant_mode"), a.i64("query_quant_mode") == 1,
+         static_cast<float>(a.f64("qc_qr_scale")), static_cast<float>(a.f64("kc_scale")),
+         {a.out(0), a.out(1), a.out(2), a.out(3), a.out(4), a.out(5), a.out(6)});
+}
+
+void v2_eval(const EvalArgs& a) {
+  const Inputs in = inputs_of(a.op());
+  begin_caches(a, in, 2, 3);
+  const std::int64_t weights = a.in(in.x).dtype == DType::i8         ? 2
+                               : a.in(in.w_uq_qr).dtype == DType::i8 ? 1
+                                                                     : 0;
+  if (a.out(0).dtype != DType::i8) std::fill_n(a.out(4).as<float>(), a.out(4).numel(), 0.0F);
+  prolog(a, in, weights, a.out(0).dtype == DType::i8, 1.0F, 1.0F,
+         {a.out(0), a.out(1), a.out(4), TensorView(), TensorView(), a.out(2), a.out(3)});
+}
+
+Cost prolog_cost(const Args& args, const Load&) {
+  const Inputs in = inputs_of(args.op());
+  const Sizes s = sizes_of(args);
+  const double tokens = static_cast<double>(s.tokens.value());
+  Cost c;
+  for (const int i : {in.w_dq, in.w_uq_qr, in.w_uk, in.w_dkv_kr}) {
+    c.cube += 2 * tokens * elements_of(args.in(i));
+    c.read += bytes_of(args.in(i));
+  }
+  for (const int i : {in.x, in.sin, in.cos}) c.read += bytes_of(args.in(i));
+  const std::vector<Type> out = args.op().infer(args);
+  c.written = bytes_of(out[0]) + bytes_of(out[1]);
+  c.written +=
+      tokens * static_cast<double>((s.ckv + s.rope).value() *
+                                   static_cast<std::int64_t>(size_of(args.in(in.kv_cache).dtype)));
+  c.vector = 8 * (elements_of(out[0]) + elements_of(out[1]));
+  return c;
+}
+
+#define TK_PROLOG_LIMITS(op)                                                                   \
+  {op ".Hckv", "Hckv == 512"}, {op ".D", "D == 128"}, {op ".Dr", "Dr == 64"},                  \
+      {op ".Nkv", "kv_cache.shape[-2] == 1"}, {op ".N", "N in (1, 2, 4, 8, 16, 32, 64, 128)"}, \
+      {op ".Hcq", "Hcq == 1536"}, {op ".He", "He in (6144, 7168, 7680)"},                      \
+      {op ".block", "not paged or kv_cache.shape[1] in (16, 128)"},                            \
+      {op ".S", "token_x.ndim == 2 or 0 <= S <= 16"}, {op ".T", "0 <= T <= 1048576"},          \
+      {op ".index",                                                                            \
+       "not paged or (cache_index.dtype == int64 and (cache_index.numel == 0 or "              \
+       "(min(cache_index) >= 0 and max(cache_index) < kv_cache.shape[0] * kv_cache.shape[1])))"}
+
+constexpr Symbol symbols[] = {
+    {"He", "token_x.shape[-1]", "hidden size"},
+    {"Hcq", "weight_dq.shape[-1]", "rank of the query"},
+    {"Hckv", "weight_uk.shape[-1]", "rank of keys and values"},
+    {"N", "weight_uk.shape[0]", "heads of this rank"},
+    {"D", "weight_uk.shape[1]", "head dim without rope"},
+    {"Dr", "rope_sin.shape[-1]", "rope dim"},
+    {"S", "token_x.shape[1]", "tokens of a request"},
+    {"T", "prod(token_x.shape[:-1])", "tokens"},
+    {"paged", "cache_mode in (\"PA_BSND\", \"PA_NZ\")"},
+};
+constexpr Limit v3_limits[] = {TK_PROLOG_LIMITS("mla_prolog_v3")};
+constexpr std::string_view v3_notes[] = {
+    "even lanes of the rope parts move to the front half before they are rotated by halves",
+    "weight_quant_mode 0 none, 1 weight_uq_qr, 2 weight_dq, weight_uq_qr and weight_dkv_kr with "
+    "token_x, all int8; 3 to 5 are of other chips; the wheel's text has weight_uk quantised in 2, "
+    "op-plugin's and the models weight_uq_qr",
+    "kv_cache_quant_mode 0 none, 1 the tensor, 2 a channel; 3 (tiles of 128, a cache of 656) is "
+    "not known here",
+    "query_quant_mode 1 goes with int8 weights and an int8 cache",
+    "both epsilons are 1e-5 unless given: pass the model's",
+    "no tokens give nothing and leave the caches",
+    "eleven inputs are positional; rope_sin comes before rope_cos",
+    "cache_mode PA_BSND, PA_NZ; BSND and TND (op-plugin docs) write tokens in order; PA_BLK_BSND "
+    "and PA_BLK_NZ are not known here",
+    "results that are off are empty",
+    "weights are FRACTAL_NZ except weight_uk; newer documents take more sizes",
+};
+constexpr NpuFacts v3_facts{
+    .group = "attention",
+    .signature =
+        "npu_mla_prolog_v3(Tensor token_x, Tensor weight_dq, Tensor weight_uq_qr, Tensor "
+        "weight_uk, Tensor weight_dkv_kr, Tensor rmsnorm_gamma_cq, Tensor rmsnorm_gamma_ckv, "
+        "Tensor rope_sin, Tensor rope_cos, Tensor(a!) kv_cache, Tensor(b!) kr_cache, *, Tensor? "
+        "cache_index=None, Tensor? dequant_scale_x=None, Tensor? dequant_scale_w_dq=None, Tensor? "
+        "dequant_scale_w_uq_qr=None, Tensor? dequant_scale_w_dkv_kr=None, Tensor? "
+        "quant_scale_ckv=None, Tensor? quant_scale_ckr=None, Tensor? smooth_scales_cq=None, "
+        "Tensor? actual_seq_len=None, Tensor? k_nope_clip_alpha=None, float "
+        "rmsnorm_epsilon_cq=1e-05, float rmsnorm_epsilon_ckv=1e-05, str cache_mode=\"PA_BSND\", "
+        "bool query_norm_flag=False, int weight_quant_mode=0, int kv_cache_quant_mode=0, int "
+        "query_quant_mode=0, int ckvkr_repo_mode=0, int quant_scale_repo_mode=0, int "
+        "tile_size=128, float qc_qr_scale=1.0, float kc_scale=1.0, int? token_x_dtype=None, int? "
+        "weight_dq_dtype=None, int? weight_uq_qr_dtype=None, int? weight_dkv_kr_dtype=None, int? "
+        "kv_cache_dtype=None) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    .source = "wheel docs",
+    .a2 = "yes",
+    .a3 = "yes",
+    .graph_mode = "stated; shape function; GE converter; npugraph_ex can put it in place again",
+    .notes = v3_notes,
+    .symbols = symbols,
+    .limits = v3_limits,
+};
+constexpr Limit v2_limits[] = {TK_PROLOG_LIMITS("mla_prolog_v2")};
+constexpr std::string_view v2_notes[] = {
+    "as v3 without its query norm, scales and modes, which follow from the dtypes; cache_index is "
+    "positional; the caches are results, changed in place",
+};
+constexpr NpuFacts v2_facts{
+    .group = "attention",
+    .signature =
+        "npu_mla_prolog_v2(Tensor token_x, Tensor weight_dq, Tensor weight_uq_qr, Tensor "
+        "weight_uk, Tensor weight_dkv_kr, Tensor rmsnorm_gamma_cq, Tensor rmsnorm_gamma_ckv, "
+        "Tensor rope_sin, Tensor rope_cos, Tensor cache_index, Tensor kv_cache, Tensor kr_cache, "
+        "*, Tensor? dequant_scale_x=None, Tensor? dequant_scale_w_dq=None, Tensor? "
+        "dequant_scale_w_uq_qr=None, Tensor? dequant_scale_w_dkv_kr=None, Tensor? "
+        "quant_scale_ckv=None, Tensor? quant_scale_ckr=None, Tensor? smooth_scales_cq=None, float "
+        "rmsnorm_epsilon_cq=1e-05, float rmsnorm_epsilon_ckv=1e-05, str cache_mode=\"PA_BSND\") "
+        "-> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    .source = "wheel docs",
+    .a2 = "yes",
+    .a3 = "yes",
+    .graph_mode = "stated; shape function; GE converter",
+    .notes = v2_notes,
+    .symbols = symbols,
+    .limits = v2_limits,
+};
+
+constexpr int v3_updates[] = {-1, -1, -1, -1, -1, 9, 10};
+constexpr int v2_updates[] = {-1, -1, 10, 11};
+
+}  // namespace
+
+const OpDef npu_mla_prolog_v3{
+    .name = "npu.npu_mla_prolog_v3",
+    .schema =
+        "(Tensor token_x, Tensor weight_dq, Tensor weight_uq_qr, Tensor weight_uk, Tensor "
+        "weight_dkv_kr, Tensor rmsnorm_gamma_cq, Tensor rmsnorm_gamma_ckv, Tensor rope_sin, Tensor "
+        "rope_cos, Tensor kv_cache, Tensor kr_cache, Tensor? cache_index=None, Tensor? "
+        "dequant_scale_x=None, Tensor? dequant_scale_w_dq=None, Tensor? "
+        "dequant_scale_w_uq_qr=None, Tensor? dequant_scale_w_dkv_kr=None, Tensor? "
+        "quant_scale_ckv=None, Tensor? quant_scale_ckr=None, Tensor? smooth_scales_cq=None, "
+        "Tensor? actual_seq_len=None, Tensor? k_nope_clip_alpha=None, float "
+        "rmsnorm_epsilon_cq=1e-05, float rmsnorm_epsilon_ckv=1e-05, str cache_mode=\"PA_BSND\", "
+        "bool query_norm_flag=False, int weight_quant_mode=0, int kv_cache_quant_mode=0, int "
+        "query_quant_mode=0, int ckvkr_repo_mode=0, int quant_scale_repo_mode=0, int "
+        "tile_size=128, float qc_qr_scale=1.0, float kc_scale=1.0, dtype? token_x_dtype=None, "
+        "dtype? weight_dq_dtype=None, dtype? weight_uq_qr_dtype=None, dtype? "
+        "weight_dkv_kr_dtype=None, dtype? kv_cache_dtype=None) -> (Tensor query, Tensor "
+        "query_rope, Tensor dequant_scale_q_nope, Tensor query_norm, Tensor dequant_scale_q_norm, "
+        "Tensor kv_cache, Tensor kr_cache)",
+    .doc =
+        "c = rms_norm(x @ weight_dq) * qc_qr_scale; heads of c @ weight_uq_qr: the first part @ "
+        "weight_uk is query, the rest rotated query_rope. x @ weight_dkv_kr: the first part normed "
+        "* kc_scale goes into kv_cache, the rest rotated into kr_cache, in place. Each product is "
+        "rounded to the dtype of weight_uk.",
+    .infer = v3_infer,
+    .eval = v3_eval,
+    .updates = v3_updates,
+    .cost = prolog_cost,
+    .npu = &v3_facts,
+};
+
+const OpDef npu_mla_prolog_v2{
+    .name = "npu.npu_mla_prolog_v2",
+    .schema =
+        "(Tensor token_x, Tensor weight_dq, Tensor weight_uq_qr, Tensor weight_uk, Tensor "
+        "weight_dkv_kr, Tensor rmsnorm_gamma_cq, Tensor rmsnorm_gamma_ckv, Tensor rope_sin, Tensor "
+        "rope_cos, Tensor cache_index, Tensor kv_cache, Tensor kr_cache, Tensor? "
+        "dequant_scale_x=None, Tensor? dequant_scale_w_dq=None, Tensor? "
+        "dequant_scale_w_uq_qr=None, Tensor? dequant_scale_w_dkv_kr=None, Tensor? "
+        "quant_scale_ckv=None, Tensor? quant_scale_ckr=None, Tensor? smooth_scales_cq=None, float "
+        "rmsnorm_epsilon_cq=1e-05, float rmsnorm_epsilon_ckv=1e-05, str cache_mode=\"PA_BSND\") "
+        "-> (Tensor query, Tensor query_rope, Tensor kv_cache, Tensor kr_cache, Tensor "
+        "dequant_scale_q_nope)",
+    .doc = "npu_mla_prolog_v3 with fewer arguments, and the caches among its results.",
+    .infer = v2_infer,
+    .eval = v2_eval,
+    .updates = v2_updates,
+    .cost = prolog_cost,
+    .npu = &v2_facts,
+};
+
+}  // namespace tk::ops
