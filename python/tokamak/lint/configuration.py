@@ -4,6 +4,7 @@ import ast
 import difflib
 
 from .custom_ops import check_custom_ops
+from .entries import scopes
 from .options import (
     CAPTURE_ONLY,
     EXE_MODES,
@@ -36,19 +37,13 @@ def check(program, sites, reporter, length_lists, backend):
     for module in program.modules:
         if not any(w in module.source.text for w in _WORDS):
             continue
-        nodes = [n for _, scope in _all_scopes(module) for n in scope]
+        nodes = [n for _, scope in scopes(module) for n in scope]
         _configs(program, module, reporter)
         _packages(program, module, nodes, reporter)
         _recipes(module, nodes, reporter)
         _gears(module, nodes, sites, reporter)
         check_custom_ops(module, nodes, reporter)
         _modes(module, nodes, sites, reporter)
-
-
-def _all_scopes(module):
-    from .entries import _scopes
-
-    return _scopes(module)
 
 
 # -- one place that compiles
@@ -102,7 +97,7 @@ def _options(options, source, reporter):
                 key,
                 f"{name} is one of {_values(NPUGRAPH_OPTIONS[name])}, not {constant!r}",
             )
-        elif name == "capture_limit" and isinstance(_number(value), int) and _number(value) < 1:
+        elif name == "capture_limit" and _number(value) is not None and _number(value) < 1:
             reporter.add("unknown-option", source, key, "capture_limit is at least 1")
     if given.get("reuse_graph_pool_in_same_fx") is True and given.get("use_graph_pool") is not None:
         reporter.add(
@@ -117,13 +112,11 @@ _NOT_KNOWN = object()
 
 
 def _number(node):
-    if (
-        isinstance(node, ast.UnaryOp)
-        and isinstance(node.op, ast.USub)
-        and isinstance(node.operand, ast.Constant)
-    ):
-        return -node.operand.value
-    return node.value if isinstance(node, ast.Constant) else None
+    sign = 1
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        sign, node = -1, node.operand
+    number = node.value if isinstance(node, ast.Constant) else None
+    return sign * number if isinstance(number, int) else None
 
 
 def _unknown(name, names):
@@ -217,7 +210,7 @@ def _lengths(program, sites, reporter, length_lists, backend):
 def _configs(program, module, reporter):
     if "CompilerConfig" not in module.source.text:
         return
-    for _, nodes in _all_scopes(module):
+    for _, nodes in scopes(module):
         names = set()
         for n in nodes:
             if (

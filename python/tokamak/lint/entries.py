@@ -51,7 +51,7 @@ def compile_sites(program):
         text = module.source.text
         if "compile" not in text:
             continue
-        for owner, nodes in _scopes(module):
+        for owner, nodes in scopes(module):
             if owner is None or "compile" in module.source.segment(owner.node):
                 _collect(program, module, owner, nodes, sites)
         _decorators(program, module, sites)
@@ -61,7 +61,7 @@ def compile_sites(program):
     return sites
 
 
-def _scopes(module):
+def scopes(module):
     """Each function with its nodes; (None, nodes) for the statements of the module itself."""
     yield None, module.main_nodes
     for f in module.functions.values():
@@ -302,7 +302,7 @@ def _argument(program, site, name, depth):
     for module in program.modules:
         if owner.name not in module.source.text:
             continue
-        for scope, nodes in _scopes(module):
+        for scope, nodes in scopes(module):
             for node in nodes:
                 if (
                     isinstance(node, ast.Call)

@@ -131,7 +131,7 @@ class Interpreter(Functions, Expressions, Attributes, Calls, Library, Builtins):
             base = self.evaluate(target.value)
             index = self.evaluate_index(target)
             checks.subscript_written(self, node, target, base, index, value)
-            if base.kind == LIST and base.items is None:
+            if base.kind == LIST and base.items is None and value.kind != LIST:
                 base.elem = value if base.elem is None else join(base.elem, value)
 
     def _bind_name(self, name, value, node):

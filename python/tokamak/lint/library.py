@@ -139,6 +139,8 @@ class Library:
         base, name = call.base, call.name
         if name in ("append", "extend", "insert") and call.args:
             value = call.args[-1] if name != "extend" else self.item_of(call.args[0])
+            if value.kind == LIST:
+                value = list_of(elem=value.elem)  # a copy: a list may be put into itself
             base.elem = value if base.elem is None else join(base.elem, value)
             base.items = None
             if carries_tensor(value) and call.node not in base.sites:

@@ -10,6 +10,8 @@ OBJECT = "object"  # an instance of a class of the given files (`target`)
 FUNCTION = "function"  # a function or class of the given files (`target`), maybe bound (`owner`)
 EXTERNAL = "external"  # a name of a package, as `dotted`
 UNKNOWN = "unknown"
+# Besides, without facts of their own: "modules" (ModuleList, Sequential: `elem`, `items`), "torch
+# module" (gives tensors), "dict" (`const` by key, else `elem`), "slice" (`items`: its bounds).
 
 
 class _Missing:
