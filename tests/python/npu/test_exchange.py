@@ -121,7 +121,7 @@ def _round_trip(torch_npu, rank, world, name):
         if mask is not None:
             expected[~mask] = 0
         torch.testing.assert_close(
-            y.float(), expected, rtol=2e-2, atol=0.15 if quant else 2e-2 * expected.abs().max()
+            y.float(), expected, rtol=2e-2, atol=0.25 if quant else 2e-2 * expected.abs().max()
         )
         if not v1:
             _altered(back, done, ids, ep_counts, weights, expanded, assist, group)

@@ -296,9 +296,9 @@ def test_swiglu_quant_of_int4(torch_npu):
             x, [w], [weight_scale], tokens, listed, **given
         )
         done = groups[-1][2]
-        torch.testing.assert_close(
-            y[:done].float() * s[:done, None], expected[:done], rtol=0.02, atol=0.02
-        )
+        error = (y[:done].float() * s[:done, None] - expected[:done]).abs()
+        top = expected[:done].abs().amax(-1, keepdim=True)
+        assert (error <= 0.505 / 127 * top + 1e-6).all()  # half a step
 
 
 def test_swiglu_quant_refuses(torch_npu):

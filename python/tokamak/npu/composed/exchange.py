@@ -35,13 +35,14 @@ def _group(name, size, rank=None):
 
 def _exchange(t, send, receive, group):
     """The first sum(send) rows of t go to the ranks in turn; what they sent here comes back."""
-    rows = t[: sum(send)].reshape(sum(send), -1).contiguous()
-    out = rows.new_empty(sum(receive), rows.shape[1])
-    if rows.shape[1] > 0:  # as bytes: gloo does not know every dtype
+    width = t.shape[1:].numel()
+    rows = t[: sum(send)].reshape(sum(send), width).contiguous()
+    out = rows.new_empty(sum(receive), width)
+    if width > 0:  # as bytes: gloo does not know every dtype
         dist.all_to_all_single(
             out.view(torch.uint8), rows.view(torch.uint8), receive, send, group=group
         )
-    return out.reshape(-1, *t.shape[1:])
+    return out.reshape(sum(receive), *t.shape[1:])
 
 
 def _exchange_counts(counts, group):
