@@ -91,7 +91,7 @@ EXAMPLES = {
     ),
     "module-indexed-by-tensor": (
         _module(
-            "return self.experts[pick](x)",
+            "expert = self.experts[pick]\nreturn expert(x)",
             args="x: torch.Tensor, pick: torch.Tensor",
             init="self.experts = nn.ModuleList(nn.Linear(8, 8) for _ in range(4))",
         ),
