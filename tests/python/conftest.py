@@ -1,5 +1,6 @@
 """Helpers of the Python tests. Each test names its reason when it has to be skipped."""
 
+import importlib
 import os
 from pathlib import Path
 
@@ -49,3 +50,14 @@ def captured(tmp_path_factory):
 def stories():
     """The real model that comes with the project."""
     return ROOT / "examples" / "stories260k"
+
+
+@pytest.fixture(scope="session")
+def torch_npu():
+    """The module that a script would import, of the emulation."""
+    pytest.importorskip("torch")
+    try:
+        importlib.import_module("tokamak.npu")
+    except tokamak.Error as error:
+        pytest.skip(error.message)
+    return importlib.import_module("torch_npu")

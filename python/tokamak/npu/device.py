@@ -11,6 +11,7 @@ import os
 import torch
 from torch.utils import backend_registration
 
+from ..errors import Error
 from . import library
 
 _HOST, _EXTENSION = 1, 12  # DLDeviceType
@@ -276,6 +277,13 @@ def device_count():
 
 def install(module):
     """Makes "npu" the name of the private device; `module` is torch.npu."""
-    backend_registration._setup_privateuseone_for_python_backend("npu", backend_module=module)
+    setup = getattr(backend_registration, "_setup_privateuseone_for_python_backend", None)
+    if setup is None:
+        raise Error(
+            "TK1016",
+            f"torch {torch.__version__} has no private device for Python",
+            help="use the version that the project is made with: pip install torch==2.13.0",
+        )
+    setup("npu", backend_module=module)
     torch.storage._to = _storage_to
     return _register_kernels()

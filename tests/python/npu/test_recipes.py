@@ -29,3 +29,75 @@ def test_qwen3_moe(checkout, tmp_path):
     model = recipes.write_model(tmp_path / "model", "qwen3_moe", **QWEN3_MOE)
     log = recipes.run(checkout, tmp_path / "one", "qwen3_moe", model)
     assert len(recipes.outputs(log)) == 2
+
+
+GPT_OSS = {
+    "vocab_size": 320,
+    "hidden_size": 256,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+    "sliding_window": 128,
+    "max_position_embeddings": 256,
+    "rope_parameters": {
+        "rope_type": "yarn",
+        "rope_theta": 150000.0,
+        "factor": 2.0,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "truncate": False,
+        "original_max_position_embeddings": 128,
+    },
+}
+
+DEEPSEEK = {
+    "vocab_size": 320,
+    "hidden_size": 1024,
+    "intermediate_size": 256,
+    "moe_intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "first_k_dense_replace": 1,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 8,
+    "n_shared_experts": 1,
+    "n_routed_experts": 16,
+    "n_group": 4,
+    "topk_group": 2,
+    "num_experts_per_tok": 4,
+    "kv_lora_rank": 512,
+    "q_lora_rank": 256,
+    "qk_rope_head_dim": 64,
+    "qk_nope_head_dim": 128,
+    "v_head_dim": 128,
+    "max_position_embeddings": 256,
+    "num_nextn_predict_layers": 0,
+    "rope_theta": 10000.0,
+    "rope_scaling": {
+        "type": "yarn",
+        "factor": 2,
+        "beta_fast": 32,
+        "beta_slow": 1,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+        "original_max_position_embeddings": 128,
+    },
+}
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_gpt_oss(checkout, tmp_path, ranks):
+    model = recipes.write_model(tmp_path / "model", "gpt_oss", **GPT_OSS)
+    tensor_parallel = {"attn_tp_size": ranks, "moe_tp_size": ranks, "lmhead_tp_size": ranks}
+    log = recipes.run(checkout, tmp_path / "run", "gpt_oss", model, ranks, tensor_parallel)
+    assert len(recipes.outputs(log)) == 2
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_deepseek_r1(checkout, tmp_path, ranks):
+    model = recipes.write_model(tmp_path / "model", "deepseek_v3", **DEEPSEEK)
+    log = recipes.run(checkout, tmp_path / "run", "deepseek_r1", model, ranks)
+    assert len(recipes.outputs(log)) == 2

@@ -59,6 +59,20 @@ def test_a_missing_library(tmp_path):
     assert "error[TK1015]" in found.stderr and "Traceback" not in found.stderr
 
 
+def test_an_old_torch():
+    import subprocess
+
+    code = (
+        "from torch.utils import backend_registration as b\n"
+        "del b._setup_privateuseone_for_python_backend\n"
+        "import tokamak.npu\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=emulated.environment()
+    )
+    assert "TK1016" in found.stderr and "pip install torch" in found.stderr
+
+
 def test_without_the_launcher():
     import subprocess
 
