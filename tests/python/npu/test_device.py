@@ -6,6 +6,7 @@ import io
 import pytest
 
 torch = pytest.importorskip("torch")
+F = torch.nn.functional
 
 
 @pytest.fixture(autouse=True)
@@ -62,13 +63,13 @@ def test_views_share_storage_and_in_place_stays_in_place():
         ("index", lambda x, y: x[torch.tensor([1, 0, 1])]),
         ("bool index", lambda x, y: x[x > 0]),
         ("einsum", lambda x, y: torch.einsum("ij,kj->ik", x, y)),
-        ("layer_norm", lambda x, y: torch.nn.functional.layer_norm(x, (6,))),
-        ("embedding", lambda x, y: torch.nn.functional.embedding(torch.tensor([1, 3], device=x.device), y)),
+        ("layer_norm", lambda x, y: F.layer_norm(x, (6,))),
+        ("embedding", lambda x, y: F.embedding(torch.tensor([1, 3], device=x.device), y)),
         ("cumsum", lambda x, y: x.cumsum(-1)),
         ("bf16", lambda x, y: (x.bfloat16() * y.bfloat16()).float()),
         ("out", lambda x, y: torch.add(x, y, out=torch.empty(0, device=x.device))),
         ("nonzero", lambda x, y: (x > 0).nonzero()),
-        ("sdpa", lambda x, y: torch.nn.functional.scaled_dot_product_attention(x[None], y[None], y[None])),
+        ("sdpa", lambda x, y: F.scaled_dot_product_attention(x[None], y[None], y[None])),
         ("scatter", lambda x, y: x.scatter(1, (y > 0).long(), y)),
     ],
 )  # fmt: skip
@@ -85,7 +86,7 @@ def test_operators_of_torch_are_the_cpus(name, call):
 
 def test_tensors_of_two_devices_are_refused():
     x = torch.ones(2, 3, device="npu")
-    with pytest.raises(RuntimeError, match="same device.*npu:0 and cpu"):
+    with pytest.raises(RuntimeError, match=r"same device.*npu:0 and cpu"):
         x + torch.ones(2, 3)
     with pytest.raises(RuntimeError, match="same device"):
         torch.nn.functional.linear(x, torch.ones(4, 3))
