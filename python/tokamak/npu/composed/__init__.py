@@ -7,7 +7,8 @@ A function here replaces the plain run of the operator of that name:
 
 It gets every argument of the library's signature by name, defaults filled in, on the CPU.
 `reference(x1=..., ...)` runs the operator's own C++ reference, limits checked; numerics come from
-there. `reference.check(x1=..., ...)` checks the limits alone. Groups of HCCL are found by name with `tokamak.npu.hccl.group(name)`.
+there. `reference.check(x1=..., ...)` checks the limits alone. Groups of HCCL are found by name with
+`tokamak.npu.hccl.group(name)`.
 Every module of this folder is loaded.
 """
 
