@@ -39,7 +39,7 @@ class Writer : public Scope {
     find_last_uses();
     Body body;
     for (const Value* v : region_.inputs) {
-      const std::string name = unused_name(name_of_value(phase_, *v), -1);
+      const std::string name = unused_name(base_name(*v), -1);
       bind(v, name);
       body.params.push_back(name);
     }
@@ -186,9 +186,19 @@ class Writer : public Scope {
     holders_[name] = v;
   }
 
+  // What a small module takes and gives has no part in the model as a whole: a norm of queries is a
+  // norm.
+  std::string base_name(const Value& v) const {
+    const std::string name = name_of_value(phase_, v);
+    static const std::set<std::string_view> parts = {"query",    "key",    "value",    "residual",
+                                                     "q_latent", "latent", "latent_kv"};
+    const bool small = region_.children.empty() && region_.inputs.size() == 1;
+    return small && parts.count(name) != 0 ? "hidden_states" : name;
+  }
+
   std::string target(const Value* v, int at) {
     if (last_use_.count(v) == 0) return "_";
-    const std::string name = unused_name(name_of_value(phase_, *v), at);
+    const std::string name = unused_name(base_name(*v), at);
     bind(v, name);
     return name;
   }
@@ -264,6 +274,11 @@ class Writer : public Scope {
     if (last_used < 0) return;
     if (results == 1 && is_only_returned(n.out()) && e.text.size() <= return_width) {
       inlined_[n.out()] = e;
+      return;
+    }
+    if (results > 1 && last_used == 0 && is_only_returned(n.out()) &&
+        e.text.size() <= return_width) {
+      inlined_[n.out()] = {e.text + "[0]"};
       return;
     }
     if (results > 1 && last_used == 0 && e.text.size() <= inline_width) {
@@ -483,108 +498,8 @@ std::size_t Writer::write_loop(int at) {
   return written;
 }
 
-// Folded values: the same expressions, from weights.
-class FoldScope : public Scope {
- public:
-  FoldScope(const Phase& phase, const Region& home) : phase_(phase), home_(home) {}
-  Expr value(const Value& v) override {
-    if (v.kind == ValueKind::weight) {
-      last_weight = phase_.paths.weight(v);
-      weights.push_back(last_weight);
-      return {"self." + relative(last_weight, home_.path)};
-    }
-    TK_CHECK(v.kind == ValueKind::node, "a folded value from a step");
-    const Expr e = express(*v.node, *this);
-    if (v.node->outputs.size() == 1) return e;
-    return {cat(e.text, "[", v.index, "]")};
-  }
-  std::string host_list(const Value& v) override { return value(v).text + ".tolist()"; }
-  std::string size(const Sym& s, const Node&) override { return s.str(); }
-  std::string device() override { return ""; }
-  bool contiguous(const Value& v) override { return v.kind == ValueKind::weight; }
-  bool always(const Node&, std::string_view) override { return false; }
-
-  std::string last_weight;
-  std::vector<std::string> weights;
-
- private:
-  const Phase& phase_;
-  const Region& home_;
-};
-
-// "qkv_proj_weight" of q_proj.weight, k_proj.weight and v_proj.weight.
-std::string folded_name(const std::vector<std::string>& weights) {
-  std::vector<std::string> modules;
-  std::string kind;
-  for (const std::string& w : weights) {
-    const std::size_t dot = w.rfind('.');
-    const std::string module = dot == std::string::npos ? "" : w.substr(0, dot);
-    kind = w.substr(dot + 1);
-    modules.push_back(module.substr(module.rfind('.') + 1));
-  }
-  if (modules.size() == 1)
-    return kind == "weight" || kind == "bias" ? modules[0] + "_" + kind : kind;
-  std::string joint;
-  bool letters = true;
-  for (const std::string& m : modules) {
-    const std::string stem = m.ends_with("_proj") ? m.substr(0, m.size() - 5) : m;
-    letters = letters && stem.size() == 1;
-    joint += cat(joint.empty() || letters ? "" : "_", stem);
-  }
-  return joint + "_proj_" + kind;
-}
-
 }  // namespace
 
 Body body_of(const Phase& phase, const Region& region) { return Writer(phase, region).run(); }
-
-std::string cache_name(const Value& state) {
-  const std::string last = state.name.substr(state.name.rfind('.') + 1);
-  if (last == "key") return "k_cache";
-  if (last == "value") return "v_cache";
-  if (last == "latent") return "nope_cache";
-  return last + "_cache";
-}
-
-FoldedText folded_text(const Phase& phase, const Value& v, const Region& home) {
-  FoldScope scope(phase, home);
-  FoldedText out;
-  out.text = scope.value(v).text;
-  out.name = scope.weights.empty() ? (v.node->is("aten.triu") ? "attention_mask" : "table")
-                                   : folded_name(scope.weights);
-  return out;
-}
-
-std::string relative(std::string_view path, std::string_view module) {
-  std::string_view rest = path;
-  if (!module.empty()) rest = path.substr(std::min(path.size(), module.size() + 1));
-  std::string out;
-  std::size_t at = 0;
-  while (at < rest.size()) {
-    std::size_t end = rest.find('.', at);
-    if (end == std::string_view::npos) end = rest.size();
-    const std::string_view part = rest.substr(at, end - at);
-    if (part.find_first_not_of("0123456789") == std::string_view::npos)
-      out += cat("[", part, "]");
-    else
-      out += cat(out.empty() ? "" : ".", part);
-    at = end + 1;
-  }
-  return out;
-}
-
-Phase phase_of(const Graph& graph, const ModuleTypes& types, const std::set<std::string>& flat) {
-  Phase phase;
-  phase.graph = &graph;
-  phase.paths = paths_of(graph);
-  phase.regions = find_regions(graph, phase.paths, types, flat);
-  for (const Node* n : nodes(graph)) {
-    if (n->is("aten.embedding")) phase.hidden_size = n->in(0)->type.dim(1);
-    for (const auto& [name, value] : n->attrs)
-      if (n->op->name.starts_with("npu.") || n->op->name.starts_with("tk."))
-        phase.set_attrs.insert(cat(n->op->name, ".", name));
-  }
-  return phase;
-}
 
 }  // namespace tk::emit

@@ -554,7 +554,8 @@ Expr npu(const Node& n, Scope& s) {
       add(arg.name, "None", true);
     }
   }
-  return {"torch_npu." + short_name(n) + "(" + joined(args) + ")"};
+  const std::string call = "torch_npu." + short_name(n) + "(" + joined(args) + ")";
+  return {signature.ends_with("-> Tensor[]") ? call + "[0]" : call};
 }
 
 }  // namespace

@@ -47,6 +47,21 @@ void mark_step_users(Region* r) {
   for (; r != nullptr; r = r->parent) r->uses_step = true;
 }
 
+// Puts the inputs of `region` into the order of `wanted`; false when the names are others, or the
+// order is that already.
+bool align(const std::vector<std::string>& wanted, const std::vector<std::string>& names,
+           Region* region) {
+  if (wanted == names ||
+      !std::is_permutation(wanted.begin(), wanted.end(), names.begin(), names.end()))
+    return false;
+  std::vector<const Value*> inputs;
+  for (const std::string& name : wanted)
+    inputs.push_back(region->inputs[static_cast<std::size_t>(
+        std::find(names.begin(), names.end(), name) - names.begin())]);
+  region->inputs = std::move(inputs);
+  return true;
+}
+
 std::string signature(std::string_view method, const Body& body, bool uses_step) {
   std::string text = cat("def ", method, "(self");
   for (const std::string& p : body.params) {
@@ -77,7 +92,7 @@ ModuleText module_text(const Source& source, Region& prefill, Region& decode,
     for (const auto& [lines, name] : {std::pair{&cache, "init_cache(num_blocks, device)"},
                                       std::pair{&folds, "process_weights_after_loading()"}}) {
       const std::string method = std::string(name).substr(0, std::string_view(name).find('('));
-      lines->push_back("for module in self.modules():");
+      lines->push_back("for module in list(self.modules()):");
       lines->push_back("    if module is not self and hasattr(module, \"" + method + "\"):");
       lines->push_back(cat("        module.", name));
     }
@@ -86,8 +101,10 @@ ModuleText module_text(const Source& source, Region& prefill, Region& decode,
   }
   if (!folds.empty()) out.methods.emplace_back("def process_weights_after_loading(self):", folds);
   if (!cache.empty()) out.methods.emplace_back("def init_cache(self, num_blocks, device):", cache);
-  const Body first = body_of(*source.prefill, prefill);
-  const Body second = body_of(*source.decode, decode);
+  Body first = body_of(*source.prefill, prefill);
+  Body second = body_of(*source.decode, decode);
+  // Each graph has its own order of first uses; the prefill's is taken.
+  if (align(first.params, second.params, &decode)) second = body_of(*source.decode, decode);
   if (first.params != second.params || prefill.outputs.size() != decode.outputs.size()) {
     out.conflict = true;
     return out;

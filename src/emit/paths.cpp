@@ -93,7 +93,8 @@ Paths paths_of(const Graph& graph) {
       continue;
     const std::string name = paths.weight(*n->in(0));
     const std::string own = n->loc->module + ".weight";
-    if (name != own && n->loc->module_type == "Embedding") paths.tied[name] = own;
+    const bool embeds = n->loc->module_type.find("Embedding") != std::string::npos;
+    if (!is_inside(name, n->loc->module) && embeds) paths.tied[name] = own;
   }
   return paths;
 }

@@ -79,8 +79,10 @@ std::string wrapped(std::string_view statement, int indent) {
   if (static_cast<std::size_t>(indent) + 4 + inner.size() <= width && !inner.ends_with(','))
     return head + spaces(indent + 4) + std::string(inner) + "\n" + tail;
   // Numbers are filled into lines, arguments get a line each.
-  bool numbers = parts.size() > 8;
-  for (const std::string_view p : parts) numbers = numbers && p.size() <= 24;
+  bool numbers = parts.size() > 3;
+  for (const std::string_view p : parts)
+    numbers = numbers && p.size() <= 24 &&
+              p.find_first_not_of("0123456789.e-+") == std::string_view::npos;
   std::string body;
   if (numbers) {
     std::string row = spaces(indent + 4);

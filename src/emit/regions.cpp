@@ -133,6 +133,10 @@ class Finder {
                is_inside(place.at(v->node), layer);
       });
       if (made_here) continue;
+      if (shapes_tables(*n)) {
+        place[n] = parent_path(layer);
+        continue;
+      }
       std::string all = place.at(n);
       for (const auto& v : n->outputs)
         for (const Use& use : v->uses)
@@ -151,6 +155,18 @@ class Finder {
         r->line = n->loc->line;
       }
     }
+  }
+
+  // A view of what rotates queries and keys: the same in all layers, whoever asks for it.
+  static bool shapes_tables(const Node& n) {
+    if (!is_plain_view(n) || n.outputs.size() != 1 || n.out()->uses.empty()) return false;
+    return std::all_of(n.out()->uses.begin(), n.out()->uses.end(), [](const Use& use) {
+      if (use.node == nullptr) return false;
+      const bool pair = use.node->is("npu.npu_apply_rotary_pos_emb");
+      const bool one =
+          use.node->is("npu.npu_rotary_mul") || use.node->is("npu.npu_interleave_rope");
+      return (pair && use.index >= 2) || (one && use.index >= 1);
+    });
   }
 
   // A region reaches its own weights and those of its children.
@@ -362,6 +378,15 @@ class Finder {
         }
       }
     }
+    streams_last(out_.root.get());
+  }
+
+  // "hidden_states, residual" reads better than the other way.
+  static void streams_last(Region* r) {
+    std::stable_partition(r->outputs.begin(), r->outputs.end(), [](const Value* v) {
+      return v->node->op != &residual_norm || v->index != 1;
+    });
+    for (const auto& c : r->children) streams_last(c.get());
   }
 
   const Graph& graph_;

@@ -77,7 +77,8 @@ void unify_norms(Graph* graph) {
     if (n->is("npu.npu_add_rms_norm") && !place_of(*n).empty()) places.insert(place_of(*n));
   for (Node* n : nodes(*graph)) {
     const bool adds = n->is("npu.npu_add_rms_norm");
-    if (!adds && !n->is("npu.npu_rms_norm")) continue;
+    const bool shifted = n->is("npu.npu_gemma_rms_norm");  // by 1 + gamma
+    if (!adds && !shifted && !n->is("npu.npu_rms_norm")) continue;
     if (places.count(place_of(*n)) == 0) continue;
     Attrs attrs;
     if (const Attr* e = n->attrs.find("epsilon")) attrs.set("epsilon", *e);
@@ -92,7 +93,10 @@ void unify_norms(Graph* graph) {
     }
     Node* nothing =
         graph->insert(n, none, {}, {{"size", x->type.shape}, {"dtype", x->type.dtype}}, nullptr);
-    Node* made = graph->insert(n, residual_norm, {x, nothing->out(), n->in(1)}, attrs, n->loc);
+    Value* gamma = n->in(1);
+    if (shifted)
+      gamma = Builder{*graph, n, n->loc}.op("aten.add", {gamma, nullptr}, {{"other", 1.0}});
+    Node* made = graph->insert(n, residual_norm, {x, nothing->out(), gamma}, attrs, n->loc);
     graph->replace_uses(n->out(0), made->out(0));
     // Later readers of the stream take it from the norm.
     const std::vector<Use> uses = x->uses;

@@ -1,0 +1,76 @@
+// Weights that are worked out once, after loading: the same expressions, from parameters.
+#include <algorithm>
+
+#include "base/error.h"
+#include "emit/body.h"
+
+namespace tk::emit {
+namespace {
+
+class FoldScope : public Scope {
+ public:
+  FoldScope(const Phase& phase, const Region& home) : phase_(phase), home_(home) {}
+  Expr value(const Value& v) override {
+    if (v.kind == ValueKind::weight) {
+      last_weight = phase_.paths.weight(v);
+      weights.push_back(last_weight);
+      return {"self." + relative(last_weight, home_.path)};
+    }
+    TK_CHECK(v.kind == ValueKind::node, "a folded value from a step");
+    const Expr e = express(*v.node, *this);
+    if (v.node->outputs.size() == 1) return e;
+    return {cat(e.text, "[", v.index, "]")};
+  }
+  std::string host_list(const Value& v) override { return value(v).text + ".tolist()"; }
+  std::string size(const Sym& s, const Node&) override { return s.str(); }
+  std::string device() override { return ""; }
+  bool contiguous(const Value& v) override { return v.kind == ValueKind::weight; }
+  bool always(const Node&, std::string_view) override { return false; }
+
+  std::string last_weight;
+  std::vector<std::string> weights;
+
+ private:
+  const Phase& phase_;
+  const Region& home_;
+};
+
+// "qkv_proj_weight" of q_proj.weight, k_proj.weight and v_proj.weight.
+std::string folded_name(const std::vector<std::string>& weights, const std::string& home) {
+  std::vector<std::string> modules;
+  std::string kind;
+  for (const std::string& w : weights) {
+    const std::size_t dot = w.rfind('.');
+    const std::string module = dot == std::string::npos ? "" : w.substr(0, dot);
+    kind = w.substr(dot + 1);
+    modules.push_back(module.substr(module.rfind('.') + 1));
+  }
+  if (modules.size() == 1) {
+    std::string name = relative(weights[0], home);  // in its place, when it is this module's own
+    std::replace(name.begin(), name.end(), '.', '_');
+    return name;
+  }
+  std::string joint;
+  bool letters = true;
+  bool projections = true;
+  for (const std::string& m : modules) {
+    projections = projections && m.ends_with("_proj");
+    const std::string stem = m.ends_with("_proj") ? m.substr(0, m.size() - 5) : m;
+    letters = letters && stem.size() == 1;
+    joint += cat(joint.empty() || letters ? "" : "_", stem);
+  }
+  return joint + (projections ? "_proj_" : "_") + kind;
+}
+
+}  // namespace
+
+FoldedText folded_text(const Phase& phase, const Value& v, const Region& home) {
+  FoldScope scope(phase, home);
+  FoldedText out;
+  out.text = scope.value(v).text;
+  out.name = scope.weights.empty() ? (v.node->is("aten.triu") ? "attention_mask" : "table")
+                                   : folded_name(scope.weights, home.path);
+  return out;
+}
+
+}  // namespace tk::emit
