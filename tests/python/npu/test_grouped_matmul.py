@@ -278,7 +278,7 @@ def test_swiglu_quant_of_int4(torch_npu):
             rows = scale if per_group else scale[:, None]
             real = values.float() * rows.repeat_interleave(k // rows.shape[1], 1)
             given["weight_assist_matrix"] = [8 * real.sum(1)]
-            given["dequant_mode"] = int(per_group)
+            given["dequant_mode"] = 1 if per_group else 0
             weight_scale = scale.view(torch.int32).long() & 0xFFFFFFFF
             left = x.float()
             smooth = None
