@@ -63,7 +63,7 @@ tk::TensorView view_of(const tk_npu_tensor& t, const tk::Type& type, bool conten
   view.dtype = type.dtype;
   view.shape = tk::concrete(type.shape, {});
   view.strides = tk::contiguous_strides(view.shape);
-  if (t.strides != nullptr)
+  if (t.strides != nullptr && view.numel() > 0)
     for (int i = 0; i < view.rank(); ++i) view.strides[i] = t.strides[i];
   view.data = t.data;
   if (contents && view.numel() == 0) view.data = &nothing;

@@ -97,7 +97,7 @@ class Bound:
             if value not in _CODES:
                 raise RuntimeError(f"{self.operator.name}: '{name}' cannot be {value}")
             return _CODES[value]
-        if self.kinds[name] == "int[]" and value is not None:
+        if isinstance(value, list | tuple):
             return [int(v) if isinstance(v, bool) else v for v in value]
         return value
 
