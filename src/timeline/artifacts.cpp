@@ -3,20 +3,35 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "timeline/decimal.h"
 
 namespace tk {
 
 using nlohmann::json;
 
+void write_output(const std::filesystem::path& path, std::string_view text) {
+  std::filesystem::path part = path;
+  part += ".part";
+  std::ofstream out(part, std::ios::binary | std::ios::trunc);
+  out << text;
+  out.close();
+  std::error_code failed;
+  if (out) std::filesystem::rename(part, path, failed);
+  if (out && !failed) return;
+  std::error_code ignored;
+  std::filesystem::remove(part, ignored);
+  throw UserError("TK0103", cat("cannot write ", path.string()))
+      .help("check the permissions and the space of the disk");
+}
+
 void write_json(const std::filesystem::path& path, const json& value) {
   std::filesystem::create_directories(path.parent_path());
-  write_file(path, value.dump(1, ' ', false, json::error_handler_t::replace) + "\n");
+  write_output(path, value.dump(1, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
 void append_json_text(std::string& out, std::string_view text) {

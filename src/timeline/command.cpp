@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "timeline/analysis.h"
+#include "timeline/artifacts.h"
 #include "timeline/check.h"
 #include "timeline/compare.h"
 #include "timeline/options.h"
@@ -89,8 +89,8 @@ int run(const ProfileOptions& o) {
       whole.root = whole.folder = o.path;
       refuse_inside(o.out, whole);
       fs::create_directories(o.out);
-      write_file(fs::path(o.out) / "profile_check.json",
-                 check_json(report).dump(1, ' ', false, json::error_handler_t::replace) + "\n");
+      write_output(fs::path(o.out) / "profile_check.json",
+                   check_json(report).dump(1, ' ', false, json::error_handler_t::replace) + "\n");
     }
     if (o.json)
       std::cout << check_json(report).dump(1, ' ', false, json::error_handler_t::replace) << "\n";
@@ -122,7 +122,7 @@ int run(const ProfileOptions& o) {
       runs = read_runs(result.run_folder / "runs");
     }
     const fs::path page = result.run_folder / "history.html";
-    write_file(page, history_page(runs, o.baseline, o.metric));
+    write_output(page, history_page(runs, o.baseline, o.metric));
     std::string observations;
     if (runs.size() > 1) {
       const Run& base = runs[runs.size() - 2];
@@ -136,8 +136,8 @@ int run(const ProfileOptions& o) {
   if (o.all && chosen.size() > 1) {
     const fs::path out = o.out.empty() ? "perf_breakdown" : o.out;
     const RankReport ranks = compare_ranks(chosen, o);
-    write_file(out / "ranks.json",
-               ranks_json(ranks).dump(1, ' ', false, json::error_handler_t::replace) + "\n");
+    write_output(out / "ranks.json",
+                 ranks_json(ranks).dump(1, ' ', false, json::error_handler_t::replace) + "\n");
     if (!o.json) std::cout << ranks_text(ranks);
   }
   return code;

@@ -538,8 +538,7 @@ class Finder {
   std::string cell(std::uint32_t op, std::string_view column) const {
     if (!in_.timeline.table) return {};
     const int c = in_.timeline.table->column(column);
-    return c < 0 ? std::string()
-                 : in_.timeline.table->cells(kernel(op).row)[static_cast<std::size_t>(c)];
+    return c < 0 ? std::string() : in_.timeline.table->cell(kernel(op).row, c);
   }
 
   // A person's judgement replaces the rule's; its candidate is kept whatever its rank.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "base/file.h"
 #include "timeline/artifacts.h"
 #include "timeline/insights.h"
 
@@ -133,7 +132,7 @@ void write_insights(const std::string& folder, const Insights& in) {
   write_json(to / "main_report_insights.json",
              {{"schema_version", "main_report_insights.v1"}, {"items", std::move(items)}});
   write_json(to / "_taxonomy_candidates.json", in.taxonomy_candidates);
-  write_file(to / "final_conclusions.md", conclusions(in));
+  write_output(to / "final_conclusions.md", conclusions(in));
 }
 
 }  // namespace tk

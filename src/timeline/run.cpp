@@ -8,7 +8,6 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "timeline/analysis.h"
 #include "timeline/artifacts.h"
 #include "timeline/insights.h"
@@ -104,7 +103,7 @@ std::vector<RowInsight> make_insights(Analysis& a, const ProfileOptions& o,
                                         a.roles, o.taxonomy, o.annotations, a.theory, a.alignment});
   for (const std::string& w : found.warnings) a.warnings.push_back(w);
   write_insights((page_folder / "insights").string(), found);
-  write_file(page_folder / "insights" / "index.html", insights_page(found, a.label));
+  write_output(page_folder / "insights" / "index.html", insights_page(found, a.label));
   for (const Insight& x : found.all)
     if (x.confidence != "low" && !x.type.empty())
       rows.push_back({x.type, x.item, x.confidence, std::string(insight_category(x.kind)),
@@ -152,9 +151,9 @@ RunResult run_profile(const ProfileFiles& files, const ProfileOptions& o, const 
   std::exception_ptr failed;
   std::thread side([&] {
     try {
-      write_file(r.run_folder / "raw_ops.json", raw_ops_text(a.timeline, a.ops, a.step()));
-      write_file(r.run_folder / "raw_ops_details.json",
-                 raw_ops_details_text(a.timeline, a.ops, a.step(), a.theory));
+      write_output(r.run_folder / "raw_ops.json", raw_ops_text(a.timeline, a.ops, a.step()));
+      write_output(r.run_folder / "raw_ops_details.json",
+                   raw_ops_details_text(a.timeline, a.ops, a.step(), a.theory));
     } catch (...) {
       failed = std::current_exception();
     }
@@ -193,7 +192,7 @@ RunResult run_profile(const ProfileFiles& files, const ProfileOptions& o, const 
       if (a.metrics)
         write_json(r.page_folder / "metrics.json",
                    metrics_json(a.timeline, a.ops, a.structure, *a.metrics, a.theory));
-      write_file(page, profile_page(in));
+      write_output(page, profile_page(in));
     }
     if (o.split && a.structure.found) write_splits(r.run_folder, a.timeline, a.ops, a.structure);
     r.code = a.blocked ? 1 : 0;

@@ -8,7 +8,6 @@
 #include <set>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "timeline/artifacts.h"
 #include "timeline/decimal.h"
 #include "timeline/split_trace.h"
@@ -140,7 +139,7 @@ void write_splits(const std::filesystem::path& run, const Timeline& t, const Ste
     }
     const auto folder = run / "splits" / target.folder;
     std::filesystem::create_directories(folder);
-    if (t.table) write_file(folder / "kernels.csv", csv);
+    if (t.table) write_output(folder / "kernels.csv", csv);
     windows.push_back(
         {t.base_ns + from, t.base_ns + to, folder / "trace_view.json", sorted.size()});
     json entry = {{"folder", target.folder},
@@ -163,7 +162,7 @@ void write_splits(const std::filesystem::path& run, const Timeline& t, const Ste
   std::map<std::filesystem::path, std::size_t> events;
   for (const TraceWindow& w : own ? sliced : windows) events[w.file] = w.events;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    if (!own) write_file(windows[i].file, trace_text(t, ops, all[i].ops));
+    if (!own) write_output(windows[i].file, trace_text(t, ops, all[i].ops));
     list[i]["files"].update({{"trace_source", own ? "sliced" : "synthesized"},
                              {"trace_scope", own ? "time_envelope_context" : "op_membership_exact"},
                              {"trace_events", events[windows[i].file]}});

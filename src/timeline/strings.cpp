@@ -44,6 +44,7 @@ std::uint64_t hash_of(std::string_view text) {
 bool is_utf8(std::string_view text) { return simdjson::validate_utf8(text.data(), text.size()); }
 
 std::string valid_utf8(std::string_view text) {
+  if (is_utf8(text)) return std::string(text);
   std::string out;
   out.reserve(text.size() + 8);
   for (std::size_t i = 0; i < text.size();) {

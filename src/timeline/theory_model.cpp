@@ -132,7 +132,7 @@ Theory compute_theory(const Timeline& t, const StepOps& ops, const std::vector<R
     const Role role = roles[k.type];
     const bool product = role == Role::matmul;
     if (!product && !reads_each_operand_once(role, t.text(k.type))) continue;
-    const std::string types = t.table->cells(k.row)[static_cast<std::size_t>(type_column)];
+    const std::string types = t.table->cell(k.row, type_column);
     if (!operands_of(t.text(k.in_shapes), t.text(k.in_types), in) ||
         !operands_of(t.text(k.out_shapes), types, result))
       continue;

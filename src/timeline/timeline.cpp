@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "timeline/csv.h"
 #include "timeline/decimal.h"
+#include "timeline/strings.h"
 
 namespace tk {
 
@@ -107,6 +108,7 @@ std::vector<std::string> KernelTable::cells(std::uint32_t row) const {
   out.reserve(columns.size());
   std::string scratch;
   const std::string_view text = line(row);
+  const bool good = is_utf8(text);
   std::size_t from = 0;
   bool inside = false;
   for (std::size_t i = 0; i <= text.size(); ++i) {
@@ -114,11 +116,30 @@ std::vector<std::string> KernelTable::cells(std::uint32_t row) const {
       if (text[i] == '"') inside = !inside;
       if (inside || text[i] != ',') continue;
     }
-    out.push_back(valid_utf8(trimmed(unquoted(text.substr(from, i - from), scratch))));
+    const std::string_view cell = trimmed(unquoted(text.substr(from, i - from), scratch));
+    out.push_back(good ? std::string(cell) : valid_utf8(cell));
     from = i + 1;
   }
   out.resize(columns.size());
   return out;
+}
+
+std::string KernelTable::cell(std::uint32_t row, int column) const {
+  const std::string_view text = line(row);
+  std::size_t from = 0;
+  bool inside = false;
+  for (std::size_t i = 0; i <= text.size(); ++i) {
+    if (i < text.size()) {
+      if (text[i] == '"') inside = !inside;
+      if (inside || text[i] != ',') continue;
+    }
+    if (column-- == 0) {
+      std::string scratch;
+      return valid_utf8(trimmed(unquoted(text.substr(from, i - from), scratch)));
+    }
+    from = i + 1;
+  }
+  return {};
 }
 
 int KernelTable::column(std::string_view name) const {

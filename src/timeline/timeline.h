@@ -64,6 +64,7 @@ struct KernelTable {
   std::vector<std::uint64_t> row_begin;  // offset of data row i; one more at the end
   // The cells of one row, unquoted, empty where not collected is written.
   std::vector<std::string> cells(std::uint32_t row) const;
+  std::string cell(std::uint32_t row, int column) const;
   std::string_view line(std::uint32_t row) const;  // its bytes, without the line end
   int column(std::string_view name) const;
 };
