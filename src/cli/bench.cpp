@@ -7,13 +7,14 @@
 
 #include "cli/cli.h"
 #include "cli/open.h"
+#include "cli/trace.h"
 #include "cpu/kernels/bandwidth.h"
 
 namespace tk::cli {
 namespace {
 
 struct Flags {
-  std::string model;
+  std::string model, trace;
   BenchOptions bench;
   int threads = 0;
   bool json = false, cell = false, unfused = false;
@@ -40,13 +41,21 @@ int run(Flags f) {
   // After the peak of memory has been read: this takes a large buffer.
   const double bandwidth = kernels::measure_read_bandwidth(runner.n_threads());
   relate_to_bandwidth(&r, bandwidth);
+  if (!f.trace.empty()) {
+    // In runs of their own, so that reading the clock does not slow what is reported.
+    TraceRecorder recorder;
+    recorder.attach(&runner);
+    f.bench.reps = 1;
+    bench(&runner, f.bench);
+    fmt::print(stderr, "trace: {}\n", recorder.write(f.trace, "tokamak bench"));
+  }
   if (f.cell) {
     fmt::print("\nCELL {}\n", r.json());
   } else if (f.json) {
     fmt::print("{}\n", r.json());
   } else {
     fmt::print("prefill        {:>10.1f} tokens/s   ({} tokens, batch 1, median of {})\n",
-               median(r.prefill.wall), r.prompt, f.bench.reps);
+               median(r.prefill.wall), r.prompt, r.prefill.wall.size());
     fmt::print("decode         {:>10.1f} tokens/s   (batch {}, {} tokens after {} in the cache)\n",
                median(r.decode.wall), r.batch, r.gen, r.context);
     fmt::print("first token    {:>10.1f} ms         (prompt of {} tokens; loading took {:.2f} s)\n",
@@ -85,6 +94,8 @@ void add_bench(CLI::App& app, int* exit_code) {
       ->capture_default_str();
   c->add_option("--threads", flags->threads, "0: one per core")->check(CLI::Range(0, 1024));
   c->add_flag("--unfused", flags->unfused, "The cached graph of a captured model, without moves");
+  c->add_option("--trace", flags->trace,
+                "Write every launch of one repetition below this folder, for `tokamak profile`");
   c->add_flag("--json", flags->json, "One line of JSON");
   c->add_flag("--cell", flags->cell, "One line `CELL {json}`, as a bench driver reads it");
   c->footer("Example: tokamak bench out/stories --prompt 64 --context 32 --gen 32");

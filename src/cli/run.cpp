@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "cli/cli.h"
 #include "cli/open.h"
+#include "cli/trace.h"
 #include "cpu/session.h"
 #include "import/tokenizer.h"
 
@@ -18,7 +19,7 @@ namespace tk::cli {
 namespace {
 
 struct Flags {
-  std::string model;
+  std::string model, trace;
   std::vector<std::string> prompts, ids;
   std::int64_t max_new = 128, seed = 0, top_k = 0;
   double temperature = 0, top_p = 1;
@@ -110,6 +111,8 @@ int run(const Flags& f) {
   options.max_batch = std::max<std::int64_t>(
       1, std::min<std::int64_t>(32, static_cast<std::int64_t>(answers.size())));
   Session session(std::move(model.engine), options);
+  TraceRecorder recorder;
+  if (!f.trace.empty()) recorder.attach(&session.runner());
   RequestParams params;
   params.max_new_tokens = f.max_new;
   params.sampling.temperature = static_cast<float>(f.temperature);
@@ -172,6 +175,8 @@ int run(const Flags& f) {
   } else {
     for (const Answer& a : answers) fmt::print("{}{}\n\n", a.prompt, a.text);
   }
+  if (!f.trace.empty())
+    fmt::print(stderr, "trace: {}\n", recorder.write(f.trace, "tokamak run"));
   if (f.stats) {
     const double total =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -212,6 +217,8 @@ void add_run(CLI::App& app, int* exit_code) {
   c->add_option("--threads", flags->threads, "0: one per core")->check(CLI::Range(0, 1024));
   c->add_flag("--ignore-eos", flags->ignore_eos, "Go on after an end token");
   c->add_flag("--stats", flags->stats, "Speed, on stderr");
+  c->add_option("--trace", flags->trace,
+                "Write every launch below this folder, for `tokamak profile`");
   c->add_flag("--json", flags->json, "Ids and texts as JSON");
   c->footer("Example: tokamak run out/stories -p \"Once upon a time\" --temperature 0.8 --seed 7");
   c->callback([flags, exit_code] { *exit_code = run(*flags); });

@@ -152,6 +152,19 @@ TensorView Logits::row(std::int64_t i) const {
   return v;
 }
 
+namespace {
+
+// Fused for an NPU, prefill may skip the cache: then it knows nothing of tokens from before.
+bool attends_to_own_keys(const Graph& prefill) {
+  for (const Node* n : nodes(prefill)) {
+    const int table = n->op->parsed().tensor_index("block_table");
+    if (n->is("npu.npu_fused_infer_attention_score_v2") && n->in(table) == nullptr) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 Runner::Runner(EngineModel model, const RunnerOptions& options)
     : options_(checked(options)),
       block_size_(model.block_size),
@@ -185,6 +198,7 @@ Runner::Runner(EngineModel model, const RunnerOptions& options)
     for (std::int32_t b = 1; b < pool_.size(); ++b) all.push_back(b);
     poison(all);
   }
+  whole_prompts_ = attends_to_own_keys(model.prefill);
   ConstantPool constants;
   auto memory = std::make_shared<EngineMemory>();
   prefill_ =
@@ -252,6 +266,13 @@ void Runner::check_pieces(std::span<const Piece> pieces, Phase phase) const {
                                     max_len_, ", the most that is served here"))
           .note(cat("it has ", length, " tokens, ", n, " are to be added"))
           .help("shorten the prompt or the answer, or raise the length limit if the model allows");
+    if (phase == Phase::prefill && whole_prompts_ && length > 0)
+      throw UserError(
+          "TK0515", cat("this prefill graph takes whole prompts: sequence ", p.seq, " has ", length,
+                        " tokens in the cache already, and its attention would not see them"))
+          .help(
+              "raise the limit of tokens of one run above the prompt's length, or optimise "
+              "without the moves attend_own_keys and attend_own_latent");
     for (std::int64_t i = 0; i < n; ++i)
       if (p.tokens[at(i)] < 0 || p.tokens[at(i)] >= vocab_)
         throw UserError("TK0510", cat("token id ", p.tokens[at(i)], " at place ", i,
@@ -314,7 +335,9 @@ void Runner::fill(const Bound& bound, std::span<const Piece> pieces, std::int64_
       if (table != nullptr) std::copy_n(s.blocks.begin(), n_blocks, table + b * width);
       if (rows == LogitRows::last) logits_.rows.push_back(t - 1);
     } else {
-      token(0, 0, -1);  // padding: not written, sees nothing
+      // Padding sees nothing, and is written to the null block, a slot each: operators of the NPU
+      // have no slot that is left out.
+      token(0, 0, null_block * block_size_ + b % block_size_);
     }
     if (table != nullptr)
       std::fill(table + b * width + n_blocks, table + (b + 1) * width, null_block);
@@ -358,11 +381,12 @@ const Logits& Runner::run(std::span<const Piece> pieces, Phase phase, LogitRows 
                                 {"NB", pool_.size()},
                                 {"bs", block_size_}});
   fill(bound, pieces, padded, rows);
-  if (times_ != nullptr) {
-    times_->start.resize(bound.list.launches.size());
-    times_->end.resize(bound.list.launches.size());
+  LaunchTimes* times = times_ != nullptr || !on_run ? times_ : &own_times_;
+  if (times != nullptr) {
+    times->start.resize(bound.list.launches.size());
+    times->end.resize(bound.list.launches.size());
   }
-  e.run(bound, times_);
+  e.run(bound, times);
   logits_.table = bound.plan.output(0);
   last_bound_ = &bound;
   if (options_.check) check_logits(pieces, rows);
@@ -370,6 +394,7 @@ const Logits& Runner::run(std::span<const Piece> pieces, Phase phase, LogitRows 
     sequences_.at(p.seq).length += static_cast<std::int64_t>(p.tokens.size());
   stats_ = {phase, tokens, batch, padded,
             std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
+  if (on_run) on_run(bound, *times);
   return logits_;
 }
 

@@ -2,6 +2,7 @@
 // the paged pool. The runner owns the caches and is the only one that changes their lengths.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -94,6 +95,8 @@ class Runner {
 
   // When set, the next runs fill it (for the timeline and reports).
   void set_times(LaunchTimes* times) { times_ = times; }
+  // Called behind each run that succeeded, with its launches and their times.
+  std::function<void(const Bound&, const LaunchTimes&)> on_run;
 
   // The size that a decode batch is padded to: 1, 2, 3, 4, 8, 16, 32, ..., at most max_batch.
   std::int64_t bucket(std::int64_t batch) const;
@@ -115,6 +118,8 @@ class Runner {
   std::vector<Tensor> caches_;
   BlockPool pool_;
   std::shared_ptr<Team> team_;
+  bool whole_prompts_ =
+      false;  // the prefill graph attends to a prompt's own keys, not to the cache
   std::unique_ptr<Engine> prefill_, decode_;
   std::unordered_map<SeqId, Sequence> sequences_;
   SeqId next_id_ = 1;
@@ -122,6 +127,7 @@ class Runner {
   RunStats stats_;
   const Bound* last_bound_ = nullptr;
   LaunchTimes* times_ = nullptr;
+  LaunchTimes own_times_;  // for on_run
 };
 
 }  // namespace tk
