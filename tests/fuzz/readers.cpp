@@ -7,6 +7,7 @@
 #include "import/safetensors.h"
 #include "import/tokenizer.h"
 #include "import/zip.h"
+#include "profile_readers.h"
 
 namespace tk::fuzz {
 namespace {
@@ -135,6 +136,8 @@ const std::vector<Reader>& readers() {
       {"tokenizer", {"gpt2.json", "llama3.json", "llama2.json", "metaspace.json"}, read_tokenizer},
       {"pt2", {"model.pt2"}, read_pt2},
       {"pt2-graph", {"model.json"}, read_pt2_graph},
+      {"kernel-csv", {"kernels.csv", "op_summary.csv"}, read_kernel_table},
+      {"trace-json", {"trace.json", "trace_object.json"}, read_trace_file},
   };
   return table;
 }
