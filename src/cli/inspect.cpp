@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "cli/cli.h"
+#include "cli/npu_view.h"
 #include "graph/rewrite.h"
 #include "trial/optimize.h"
 
@@ -15,7 +16,8 @@ namespace tk::cli {
 namespace {
 
 struct Flags {
-  std::string model, stage = "captured";
+  std::string model, stage = "captured", target;
+  std::int64_t tp = 1, ep = 1;
   bool graph = false, ops = false, json = false;
 };
 
@@ -172,7 +174,21 @@ void print_ops(const Graph& g) {
   for (const auto& [n, name] : sorted) fmt::print("{:>6}  {}\n", -n, name);
 }
 
+// What the fusion tree of an NPU makes of it.
+int run_npu(const Flags& f) {
+  Scenario scenario{Target::a2, f.tp, f.ep, 1};
+  if (!parse_target(f.target, &scenario.target) || scenario.target == Target::cpu)
+    throw UserError("TK0703", cat("there is no NPU target '", f.target, "'")).help("a2 and a3 are");
+  const Blueprint b = blueprint(load_model(f.model), {}, scenario);
+  if (f.json)
+    fmt::print("{}", to_json(b));
+  else
+    print_chains(b);
+  return b.gate.empty() ? 0 : 1;
+}
+
 int run(const Flags& f) {
+  if (!f.target.empty()) return run_npu(f);
   Summary s = summarise(f);
   if (f.graph || f.ops) {
     const Graph* g = &s.model.graph;
@@ -243,6 +259,12 @@ void add_inspect(CLI::App& app, int* exit_code) {
   c->add_option("--stage", flags->stage, "Which graph for --graph and --ops")
       ->check(CLI::IsMember({"captured", "canonical", "cached", "optimized"}))
       ->capture_default_str();
+  c->add_option("--target", flags->target,
+                "a2 or a3: for each chain the site that matches, its operator, what decided");
+  c->add_option("--tp", flags->tp, "Tensor-parallel degree that --target assumes")
+      ->check(CLI::Range(1, 4096));
+  c->add_option("--ep", flags->ep, "Expert-parallel degree that --target assumes")
+      ->check(CLI::Range(1, 4096));
   c->add_flag("--json", flags->json, "The same as JSON");
   c->footer("Example: tokamak inspect examples/stories260k");
   c->callback([flags, exit_code] { *exit_code = run(*flags); });

@@ -9,7 +9,9 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/cli.h"
+#include "cli/npu_view.h"
 #include "report/report.h"
+#include "trial/blueprint.h"
 
 namespace tk::cli {
 namespace {
@@ -18,8 +20,8 @@ struct Flags {
   std::string model, out, golden, budget = "120s", target = "cpu", phase = "both";
   std::vector<std::string> moves, disable;
   int threads = 0;
-  std::int64_t block_size = 128, prefill = 128, context = 64;
-  bool analysis_only = false, json = false, quiet = false;
+  std::int64_t block_size = 128, prefill = 128, context = 64, tp = 1, ep = 1, batch = 1;
+  bool analysis_only = false, take_pending = false, json = false, quiet = false;
 };
 
 void check_moves(const std::vector<std::string>& names) {
@@ -40,6 +42,9 @@ std::string time_of(const Comparison& c) {
   if (!c.measured) return "";
   return fmt::format("{:.3f} -> {:.3f} ms", c.before.median_ms, c.after.median_ms);
 }
+
+// Figures that are not measured say so.
+std::string label(const Comparison& c) { return c.kind == "measured" ? "" : ", " + c.kind; }
 
 void print_rows(const Ledger& l) {
   fmt::print("{:>3}  {:<28} {:<8} {:>5}  {:<12} {:<24} {}\n", "#", "move", "phase", "sites",
@@ -63,11 +68,11 @@ void print_summary(const Ledger& l, const std::filesystem::path& out) {
   }
   fmt::print("\n{} trials kept, {} rolled back, in {:.1f} s\n", kept, back, l.seconds);
   if (l.total_decode.measured)
-    fmt::print("decode step   {}  ({:.2f}x of the unfused cached plan)\n", time_of(l.total_decode),
-               1 / l.total_decode.ratio);
+    fmt::print("decode step   {}  ({:.2f}x of the unfused cached plan{})\n",
+               time_of(l.total_decode), 1 / l.total_decode.ratio, label(l.total_decode));
   if (l.total_prefill.measured)
-    fmt::print("prefill       {}  ({:.2f}x, {} tokens)\n", time_of(l.total_prefill),
-               1 / l.total_prefill.ratio, l.prefill_tokens);
+    fmt::print("prefill       {}  ({:.2f}x, {} tokens{})\n", time_of(l.total_prefill),
+               1 / l.total_prefill.ratio, l.prefill_tokens, label(l.total_prefill));
   if (l.captured_decode.measured)
     fmt::print(
         "next token    {}  ({:.1f}x of the captured graph run as it is, {} tokens before it)\n",
@@ -80,13 +85,29 @@ void print_summary(const Ledger& l, const std::filesystem::path& out) {
   fmt::print("report        {}\n", (out / "report.html").string());
 }
 
+// What the NPU's fusion tree has for this model, written beside the ledger.
+int analysis_for_npu(const Flags& f, const CapturedModel& model, const OptimizeOptions& o) {
+  const Blueprint b = blueprint(model, o, {o.target, f.tp, f.ep, f.batch});
+  const std::filesystem::path out = f.out;
+  write_file(out / "analysis.json", to_json(b));
+  write_file(out / "analysis.md", to_markdown(b));
+  if (f.json) {
+    std::cout << to_json(b);
+    return b.gate.empty() ? 0 : 1;
+  }
+  print_sites(b);
+  fmt::print("analysis      {}\n", (out / "analysis.md").string());
+  return b.gate.empty() ? 0 : 1;
+}
+
 int run(const Flags& f) {
-  if (f.target != "cpu")
-    throw UserError("TK0703", cat("the target '", f.target, "' is not there yet"))
-        .help("cpu is; a2 and a3 come with the virtual NPU");
+  OptimizeOptions o;
+  if (!parse_target(f.target, &o.target))
+    throw UserError("TK0703", cat("there is no target '", f.target, "'"))
+        .help("the targets are cpu, a2 and a3");
   check_moves(f.moves);
   check_moves(f.disable);
-  OptimizeOptions o;
+  o.take_pending = f.take_pending;
   o.threads = f.threads;
   o.block_size = f.block_size;
   o.budget_s = parse_duration(f.budget);
@@ -118,6 +139,7 @@ int run(const Flags& f) {
   write_file(out / "ledger.json", to_json(ledger));
   write_file(out / "report.md", report_markdown(ledger));
   write_file(out / "report.html", report_html(ledger));
+  if (f.analysis_only && o.target != Target::cpu) return analysis_for_npu(f, model, o);
   if (f.json) {
     std::cout << to_json(ledger);
     return 0;
@@ -138,7 +160,11 @@ void add_optimize(CLI::App& app, int* exit_code) {
       ->required();
   c->add_option("--golden", flags->golden,
                 "Golden logits to check against (default: the captured graph's own)");
-  c->add_option("--target", flags->target, "cpu")->capture_default_str();
+  c->add_option("--target", flags->target,
+                "cpu: measured here; a2, a3: operators of torch_npu, times estimated")
+      ->capture_default_str();
+  c->add_flag("--take-pending", flags->take_pending,
+              "Also operators whose document does not name the target");
   c->add_option("--budget", flags->budget, "Time for trials: 90s, 5m, 1h")->capture_default_str();
   c->add_option("--moves", flags->moves, "Only these moves")->delimiter(',');
   c->add_option("--disable", flags->disable, "Not these moves")->delimiter(',');
@@ -158,6 +184,12 @@ void add_optimize(CLI::App& app, int* exit_code) {
       ->capture_default_str();
   c->add_flag("--analysis-only", flags->analysis_only,
               "Structure, sites and verdicts; works without weights");
+  c->add_option("--tp", flags->tp, "Tensor-parallel degree that the analysis assumes")
+      ->check(CLI::Range(1, 4096));
+  c->add_option("--ep", flags->ep, "Expert-parallel degree that the analysis assumes")
+      ->check(CLI::Range(1, 4096));
+  c->add_option("--decode-batch", flags->batch, "Sequences of a rank that the analysis assumes")
+      ->check(CLI::Range(1, 1 << 20));
   c->add_flag("--json", flags->json, "Print the ledger as JSON");
   c->add_flag("-q,--quiet", flags->quiet, "No progress");
   c->footer("Example: tokamak optimize examples/stories260k -o out/stories");

@@ -295,6 +295,33 @@ TEST(runner, options_and_graphs_that_cannot_be) {
   EXPECT_EQ(code_of([&] { Runner r(std::move(m), options()); }), "TK0519");
 }
 
+// Fused for an NPU, prefill may attend to the prompt's own keys: it takes whole prompts only.
+TEST(runner, a_prompt_in_parts_is_refused_by_a_graph_of_whole_prompts) {
+  EngineModel m = toy::model();
+  std::string text = print(m.prefill);
+  const std::string paged = "tk.paged_attention(";
+  for (std::size_t at = text.find(paged); at != std::string::npos; at = text.find(paged)) {
+    const std::size_t end = text.find(')', at);
+    const std::string args = text.substr(at + paged.size(), end - at - paged.size());
+    const std::string q = args.substr(0, args.find(','));
+    const std::size_t rest = text.find('}', end);
+    text.replace(at, rest + 1 - at,
+                 cat("npu.npu_fused_infer_attention_score_v2(", q, ", ", q, ", ", q,
+                     ", none, none, none, %query_lens, %query_lens) {num_query_heads=", toy::heads,
+                     ", num_key_value_heads=", toy::heads, ", input_layout=\"TND\"}"));
+    const std::size_t line = text.rfind('\n', at);
+    const std::size_t equals = text.find(" = ", line);
+    text.insert(equals, ", %lse" + std::to_string(at));
+  }
+  m.prefill = parse_graph(text);
+  Runner r(std::move(m), options());
+  const SeqId s = r.open();
+  const Ids first = prompt(5, 1);
+  const Piece piece[] = {{s, first}};
+  r.run(piece, Phase::prefill);
+  EXPECT_EQ(code_of([&] { r.run(piece, Phase::prefill); }), "TK0515");
+}
+
 TEST(runner, buckets) {
   RunnerOptions o = options();
   o.max_batch = 24;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "graph/effects.h"
 
 namespace tk {
 
@@ -198,7 +199,7 @@ std::size_t Graph::erase_dead() {
     Node* prev = node->prev;
     const bool used = std::any_of(node->outputs.begin(), node->outputs.end(),
                                   [](const auto& v) { return !v->uses.empty(); });
-    if (!used) {
+    if (!used && !changes_state(*node)) {
       erase(node);
       ++n;
     }

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "graph/effects.h"
 #include "graph/limits.h"
 
 namespace tk {
@@ -101,6 +102,8 @@ std::string_view name_of(Target target) {
   return "cpu";
 }
 
+std::string not_named_id(Target target) { return cat("soc.", name_of(target)); }
+
 bool parse_target(std::string_view name, Target* out) {
   for (const Target t : {Target::cpu, Target::a2, Target::a3})
     if (name == name_of(t)) {
@@ -112,15 +115,25 @@ bool parse_target(std::string_view name, Target* out) {
 
 namespace {
 
-// Why the operator can't be counted on there; "" when it can. `hard`: it is known not to be there.
-std::string not_named(const OpDef& op, Target target, bool* hard) {
-  *hard = false;
+// Whether the operator is there, from what its document says.
+Verdict availability(const OpDef& op, Target target) {
   const std::string_view soc = target == Target::a2 ? op.npu->a2 : op.npu->a3;
-  if (soc.starts_with("yes")) return "";
-  *hard = soc == "no";
-  if (soc == "unknown") return cat(op.name, " has no document (", op.npu->source, ")");
-  return *hard ? cat(op.name, " is not there on ", name_of(target))
-               : cat("the document of ", op.name, " does not name ", name_of(target));
+  const std::string name(op.name.substr(op.name.find('.') + 1));
+  if (soc.starts_with("yes")) return {};
+  if (soc == "no")
+    return {VerdictKind::not_adaptable,
+            cat(name, " is not there on ", name_of(target)),
+            cat("soc.", name_of(target)),
+            {}};
+  if (soc == "unknown")
+    return {VerdictKind::pending,
+            cat(name, " has no document (", op.npu->source, ")"),
+            "undocumented",
+            {}};
+  return {VerdictKind::pending,
+          cat("the document of ", name, " does not name ", name_of(target)),
+          not_named_id(target),
+          {}};
 }
 
 }  // namespace
@@ -130,8 +143,11 @@ void judge_limits(const Node& node, Target target, Verdict* verdict) {
   if (op.npu == nullptr) return;
   const Args args = node.args();
   const auto refuse = [&](VerdictKind kind, std::string_view constraint, const std::string& text) {
-    const bool worse = verdict->ok() || (verdict->kind == VerdictKind::pending &&
-                                         kind == VerdictKind::not_adaptable);
+    // A hard no counts for more than a missing document, and that for more than its silence.
+    const bool worse =
+        verdict->ok() || (verdict->kind == VerdictKind::pending &&
+                          (kind == VerdictKind::not_adaptable ||
+                           (constraint == "undocumented" && verdict->constraint != constraint)));
     if (!worse) {
       verdict->notes.push_back(text);
       return;
@@ -151,10 +167,7 @@ void judge_limits(const Node& node, Target target, Verdict* verdict) {
       refuse(VerdictKind::not_adaptable, r.limit->id, text);
   }
   if (cpu) return;
-  bool hard = false;
-  if (const std::string why = not_named(op, target, &hard); !why.empty())
-    refuse(hard ? VerdictKind::not_adaptable : VerdictKind::pending,
-           cat(op.name.substr(op.name.find('.') + 1), ".", name_of(target)), why);
+  if (const Verdict v = availability(op, target); !v.ok()) refuse(v.kind, v.constraint, v.reason);
 }
 
 namespace {
@@ -247,14 +260,23 @@ bool rewrite_at(const Rewrite& rewrite, Graph& graph, Value* value, Verdict* ver
   }
   if (verdict->ok())
     for (const Node* n : *built) judge_limits(*n, target, verdict);
+  if (verdict->ok() && target != Target::cpu && !rewrite.pending_because.second.empty())
+    *verdict = {
+        VerdictKind::pending, rewrite.pending_because.second, rewrite.pending_because.first, {}};
   if (!verdict->ok()) {
     erase_unused(graph, *built);
     built->clear();
     return true;
   }
   for (std::size_t i = 0; i < results.size(); ++i) graph.replace_uses(match.roots[i], results[i]);
-  std::vector<Node*> dead = match.nodes;
-  dead.insert(dead.end(), built->begin(), built->end());  // unused parts of what was built
+  std::vector<Node*> dead;
+  // A cache that the pattern only looked through stays written; roots are what was replaced.
+  for (Node* n : match.nodes)
+    if (std::find(root_nodes.begin(), root_nodes.end(), n) != root_nodes.end() ||
+        !changes_state(*n))
+      dead.push_back(n);
+  for (Node* n : *built)  // unused parts of what was built
+    if (!changes_state(*n)) dead.push_back(n);
   for (const Node* n : erase_unused(graph, dead)) erased->insert(n);
   return true;
 }

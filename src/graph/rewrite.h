@@ -20,6 +20,9 @@ namespace tk {
 enum class Target : std::uint8_t { cpu, a2, a3 };
 std::string_view name_of(Target target);  // "cpu", "a2", "a3"
 bool parse_target(std::string_view name, Target* out);
+// The constraint of a verdict that is pending because a document does not name the target:
+// "soc.a3". Of one that has no document it is "undocumented".
+std::string not_named_id(Target target);
 
 // A match with means to build: op(...) makes nodes at the place of the match, with its location.
 struct Build : Match, Builder {
@@ -37,6 +40,8 @@ struct Rewrite {
   // Values for the roots, in order; null: this form has no fused operator.
   std::function<std::vector<Value*>(Build&)> builder;
   bool reports_only = false;  // its sites are for the reader: nothing is built
+  // Not empty: on an NPU a site is pending at best. {id of a rule, what must be measured}
+  std::pair<std::string, std::string> pending_because;
   // Types of the pattern's inputs by name, for the self-test; one list per check.
   std::vector<std::vector<std::pair<std::string, Type>>> checks;
 
@@ -52,6 +57,10 @@ struct Rewrite {
   }
   Rewrite& build(std::function<std::vector<Value*>(Build&)> b) {
     builder = std::move(b);
+    return *this;
+  }
+  Rewrite& pending(std::string id, std::string reason) {
+    pending_because = {std::move(id), std::move(reason)};
     return *this;
   }
   Rewrite& report() {

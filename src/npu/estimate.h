@@ -1,6 +1,7 @@
 // The time of a graph on a device from the operators' own cost: bytes, flop and launches.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,13 @@ struct Estimate {
 // Sizes of symbols ("T" tokens, "B" sequences ...) from `env`; Load says what sizes do not. A size
 // that env lacks is an error (TK0303).
 Estimate estimate(const Graph& graph, const Device& device, const SymEnv& env, const Load& load);
+
+// A step of a cached graph: `tokens` in all, of `sequences` with kv_len tokens each in a paged
+// cache.
+struct StepSize {
+  std::int64_t tokens, sequences, kv_len, block_size;
+};
+Estimate estimate_step(const Graph& graph, const Device& device, const StepSize& size);
 
 // The cost of one call with concrete sizes: the operator's own rule or the default.
 Cost cost_of(const Node& node, const SymEnv& env, const Load& load);

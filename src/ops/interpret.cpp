@@ -81,6 +81,19 @@ void bind_dims(const Value& value, std::string_view what, const Tensor& t, SymEn
   }
 }
 
+// What symbols standing alone leave open, from multiples of one: 2 * T is 10, so T is 5. A part of
+// a graph can have no more than that.
+void solve_multiples(const Value& value, const Tensor& t, SymEnv* env) {
+  for (int i = 0; i < t.rank() && i < value.type.rank(); ++i) {
+    std::set<std::string, std::less<>> symbols;
+    value.type.dim(i).collect_symbols(&symbols);
+    if (symbols.size() != 1 || env->count(*symbols.begin()) != 0) continue;
+    const auto times = exact_div(value.type.dim(i), Sym::symbol(*symbols.begin()));
+    if (times && times->is_const() && times->value() > 0 && t.shape[i] % times->value() == 0)
+      env->emplace(*symbols.begin(), t.shape[i] / times->value());
+  }
+}
+
 // Sizes that are formulas, once all symbols are known.
 void check_formulas(const Value& value, std::string_view what, const Tensor& t, const SymEnv& env) {
   const Dims expected = concrete(value.type.shape, env);
@@ -135,7 +148,7 @@ class Interpreter {
     for (const auto& v : n.outputs) types.push_back(v->type);
     const bool in_place = !n.op->updates.empty() &&
                           std::all_of(n.op->updates.begin(), n.op->updates.end(), [&](int i) {
-                            return n.in(i) == nullptr || changeable_.count(n.in(i)) != 0;
+                            return i < 0 || n.in(i) == nullptr || changeable_.count(n.in(i)) != 0;
                           });
     std::vector<Tensor> out;
     try {
@@ -178,6 +191,8 @@ SymEnv bind_symbols(const Graph& graph, std::span<const Tensor> inputs, const St
   for (const auto& v : graph.inputs())
     bind_dims(*v, "input", inputs[static_cast<std::size_t>(v->index)], &env);
   for (const auto& v : graph.states()) bind_dims(*v, "state", state_of(states, *v), &env);
+  for (const auto& v : graph.inputs())
+    solve_multiples(*v, inputs[static_cast<std::size_t>(v->index)], &env);
   for (const auto& v : graph.inputs())
     check_formulas(*v, "input", inputs[static_cast<std::size_t>(v->index)], env);
   for (const auto& v : graph.states()) check_formulas(*v, "state", state_of(states, *v), env);

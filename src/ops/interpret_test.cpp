@@ -100,6 +100,17 @@ TEST(Interpret, InputsThatDoNotFit) {
   EXPECT_EQ(error_of([&] { interpret(s.graph, std::vector{Tensor()}, s.weights); }), "TK0502");
 }
 
+TEST(Interpret, AMultipleOfASymbolGivesIt) {  // a part of a graph may have 2 * T rows and no T
+  const Graph graph = parse_graph(R"(
+graph @g(%x: f32[2*T, 4]) {
+  %0 = aten.reshape(%x) {shape=[T, 8]}
+  return %0
+})");
+  const Tensor y = interpret(graph, std::vector<Tensor>{floats({6, 4})}, {}).at(0);
+  EXPECT_EQ(y.shape, (Dims{3, 8}));
+  EXPECT_EQ(error_of([&] { interpret(graph, std::vector<Tensor>{floats({5, 4})}, {}); }), "TK0303");
+}
+
 TEST(Interpret, SizesMustAgree) {
   Graph g;
   g.add_input("a", {DType::f32, {Sym::symbol("B"), Sym::symbol("S")}});

@@ -34,9 +34,9 @@ std::vector<MoveSites> apply_all_moves(Graph* prefill, Graph* decode,
     for (Phase phase : phases) {
       if (!wanted(move, phase, options)) continue;
       Graph& g = phase == Phase::decode ? *decode : *prefill;
-      MoveSites found{&move, name_of_phase(phase), move.find(g, Target::cpu)};
+      MoveSites found{&move, name_of_phase(phase), sites_of(move, g, options)};
       for (int round = 0; round < 3; ++round) {
-        const std::vector<Site> sites = round == 0 ? found.sites : move.find(g, Target::cpu);
+        const std::vector<Site> sites = round == 0 ? found.sites : sites_of(move, g, options);
         if (move.apply(g, sites) == 0) break;
         g.erase_dead();
       }
@@ -51,6 +51,7 @@ Ledger analyse(const CapturedModel& model, const OptimizeOptions& options) {
   Prepared prepared = prepare(model, options.block_size);
   Ledger ledger;
   ledger.version = TK_VERSION;
+  ledger.target = name_of(options.target);
   ledger.machine.cpu = cpu_name();
   ledger.machine.isa = isa_name();
   ledger.model = facts_of(model, prepared);

@@ -14,8 +14,8 @@ Json json_of(const Timing& t) {
 
 Json json_of(const Comparison& c) {
   if (!c.measured) return nullptr;
-  return {{"metric", c.metric},        {"kind", "measured"}, {"before", json_of(c.before)},
-          {"after", json_of(c.after)}, {"ratio", c.ratio},   {"ratio_low", c.ratio_low},
+  return {{"metric", c.metric},        {"kind", c.kind},   {"before", json_of(c.before)},
+          {"after", json_of(c.after)}, {"ratio", c.ratio}, {"ratio_low", c.ratio_low},
           {"ratio_high", c.ratio_high}};
 }
 

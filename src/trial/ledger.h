@@ -18,13 +18,14 @@ struct Timing {
   int rounds = 0;
 };
 
-// Two alternatives timed in turn on this machine.
+// Two alternatives: timed in turn on this machine, or estimated for a device.
 struct Comparison {
-  std::string metric;  // "decode step, batch 1, 64 tokens in the cache"
+  std::string metric;             // "decode step, batch 1, 64 tokens in the cache"
+  std::string kind = "measured";  // or "estimated": from the operators' own cost, without a spread
   Timing before, after;
   double ratio = 1;                      // median over the rounds of after / before
   double ratio_low = 1, ratio_high = 1;  // 95 % interval of that median
-  bool measured = false;
+  bool measured = false;                 // there are figures
   bool faster() const { return measured && ratio_high < 1; }
   bool slower() const { return measured && ratio_low > 1; }
 };

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "cpu/kernels/bandwidth.h"
 #include "graph/rewrite.h"
+#include "npu/estimate.h"
 #include "trial/engine_model.h"
 #include "trial/machine.h"
 #include "trial/rows.h"
@@ -62,6 +63,7 @@ class Pipeline {
     ledger().machine.cpu = cpu_name();
     ledger().machine.isa = isa_name();
     ledger().version = TK_VERSION;
+    ledger().target = name_of(o_.target);
   }
 
   void references() {
@@ -145,13 +147,16 @@ class Pipeline {
     row.model = ledger().cached;
     row.nodes_before = ledger().model.captured_nodes;
     row.nodes_after = ledger().model.cached_nodes;
-    say("timing the captured graph against the cached one");
-    row.decode = captured_against(*current_);
+    if (device_ == nullptr) say("timing the captured graph against the cached one");
+    if (device_ == nullptr) {
+      row.decode = captured_against(*current_);
+      ledger().waterfall.push_back({"captured graph, no cache", row.decode.before.median_ms, 0});
+    }
     add(row);
-    ledger().waterfall.push_back({"captured graph, no cache", row.decode.before.median_ms, 0});
     start_ = runner(prefill_, decode_);
-    const Comparison d = time_decode(*start_, *current_, 0.3);
-    const Comparison p = time_prefill(*start_, *current_, 0.3);
+    const Graph& cached = prepared_.cached.graph;
+    const Comparison d = compare(Phase::decode, {*start_, cached}, {*current_, cached}, 0.3);
+    const Comparison p = compare(Phase::prefill, {*start_, cached}, {*current_, cached}, 0.3);
     ledger().waterfall.push_back({"paged KV cache", d.after.median_ms, p.after.median_ms});
   }
 
@@ -187,18 +192,51 @@ class Pipeline {
     t.budget_s = std::min(budget, std::max(0.2, o_.budget_s / 20));
     return t;
   }
+  // One of two alternatives: what runs it here, and its graph.
+  struct Side {
+    Runner& runner;
+    const Graph& graph;
+  };
+  Comparison compare(Phase phase, const Side& a, const Side& b, double budget) {
+    if (device_ != nullptr) return compare_estimates(phase, a.graph, b.graph);
+    return phase == Phase::decode ? time_decode(a.runner, b.runner, budget)
+                                  : time_prefill(a.runner, b.runner, budget);
+  }
   Comparison time_decode(Runner& a, Runner& b, double budget) {
     DecodeLoop x(&a, bench_ids(decode_context_));
     DecodeLoop y(&b, bench_ids(decode_context_));
-    return time_in_turn(
-        cat("decode step, batch 1, ", decode_context_, " tokens in the cache"), [&] { x(); },
-        [&] { y(); }, timing(budget));
+    return time_in_turn(metric(Phase::decode), [&] { x(); }, [&] { y(); }, timing(budget));
   }
   Comparison time_prefill(Runner& a, Runner& b, double budget) {
     PrefillLoop x(&a, bench_ids(prefill_tokens_));
     PrefillLoop y(&b, bench_ids(prefill_tokens_));
-    return time_in_turn(
-        cat("prefill of ", prefill_tokens_, " tokens"), [&] { x(); }, [&] { y(); }, timing(budget));
+    return time_in_turn(metric(Phase::prefill), [&] { x(); }, [&] { y(); }, timing(budget));
+  }
+  std::string metric(Phase phase) const {
+    return phase == Phase::decode
+               ? cat("decode step, batch 1, ", decode_context_, " tokens in the cache")
+               : cat("prefill of ", prefill_tokens_, " tokens");
+  }
+
+  Estimate estimate_of(Phase phase, const Graph& g) const {
+    const StepSize size{phase == Phase::decode ? 1 : prefill_tokens_, 1,
+                        phase == Phase::decode ? decode_context_ + 1 : prefill_tokens_,
+                        o_.block_size};
+    return estimate_step(g, *device_, size);
+  }
+  Comparison compare_estimates(Phase phase, const Graph& a, const Graph& b) const {
+    const auto timing_of = [&](const Graph& g) {
+      const double ms = estimate_of(phase, g).seconds * 1e3;
+      return Timing{ms, ms, ms, 1};
+    };
+    Comparison c;
+    c.metric = metric(phase);
+    c.kind = "estimated";
+    c.before = timing_of(a);
+    c.after = timing_of(b);
+    c.ratio = c.ratio_low = c.ratio_high = c.after.median_ms / c.before.median_ms;
+    c.measured = true;
+    return c;
   }
 
   void add(LedgerRow row) {
@@ -209,7 +247,7 @@ class Pipeline {
   void try_move(const Move& move, Phase phase) {
     // Applying a move can make room for itself again (a norm after a norm); a few rounds at most.
     for (int round = 0; round < 3; ++round) {
-      const std::vector<Group> groups = grouped(move.find(graph(phase), Target::cpu));
+      const std::vector<Group> groups = grouped(sites_of(move, graph(phase), o_));
       if (groups.empty()) {
         if (round == 0) add(empty_row(move, phase, graph(phase)));
         return;
@@ -253,7 +291,7 @@ class Pipeline {
     for (const Group& g : groups) {
       // Sites go stale when the graph changes: find this place again.
       Group fresh{g.place, {}};
-      for (Site& s : move.find(graph(phase), Target::cpu))
+      for (Site& s : sites_of(move, graph(phase), o_))
         if (s.class_key == g.place && s.verdict.ok()) fresh.sites.push_back(std::move(s));
       if (fresh.sites.empty()) continue;
       kept |= trial(move, phase, fresh) == Decision::kept;
@@ -279,7 +317,7 @@ class Pipeline {
       row.why = "the sites were taken by an earlier move";
     } else if (judge_local(move, now, group, &row)) {
       next = phase == Phase::decode ? runner(prefill_, candidate) : runner(candidate, decode_);
-      judge(phase, *next, &row);
+      judge(phase, now, candidate, *next, &row);
     }
     row.seconds = seconds_since(start);
     const Decision decision = row.decision;
@@ -333,7 +371,7 @@ class Pipeline {
     return true;
   }
 
-  void judge(Phase phase, Runner& next, LedgerRow* row) {
+  void judge(Phase phase, const Graph& before, const Graph& after, Runner& next, LedgerRow* row) {
     const Agreement a = check_runner(&next, reference_, true);
     row->model = to_check(a);
     row->decision = Decision::rolled_back;
@@ -344,8 +382,8 @@ class Pipeline {
     }
     const bool decode = phase == Phase::decode;
     Comparison& c = decode ? row->decode : row->prefill;
-    c = decode ? time_decode(*current_, next, 1.5) : time_prefill(*current_, next, 1.5);
-    const std::string figure = percent(c.ratio);
+    c = compare(phase, {*current_, before}, {next, after}, 1.5);
+    const std::string figure = cat(percent(c.ratio), device_ != nullptr ? " (estimated)" : "");
     if (c.faster()) {
       row->decision = Decision::kept;
       row->why = cat(figure, " in ", c.metric);
@@ -372,12 +410,16 @@ class Pipeline {
     const Agreement a = check_runner(current_.get(), reference_, true);
     must_agree("the optimised model", a);
     ledger().optimized = to_check(a);
-    ledger().total_decode = time_decode(*start_, *current_, 2);
-    ledger().total_prefill = time_prefill(*start_, *current_, 2);
-    ledger().captured_decode = captured_against(*current_);
+    const Graph& cached = prepared_.cached.graph;
+    ledger().total_decode = compare(Phase::decode, {*start_, cached}, {*current_, decode_}, 2);
+    ledger().total_prefill = compare(Phase::prefill, {*start_, cached}, {*current_, prefill_}, 2);
+    if (device_ == nullptr) ledger().captured_decode = captured_against(*current_);
     ledger().model.decode_nodes = static_cast<std::int64_t>(decode_.n_nodes());
     ledger().model.prefill_nodes = static_cast<std::int64_t>(prefill_.n_nodes());
-    record_step();
+    if (device_ == nullptr)
+      record_step();
+    else
+      record_estimate();
     Deployment& d = out_.deployment;
     prefill_.erase_unused_weights();
     decode_.erase_unused_weights();
@@ -424,9 +466,29 @@ class Pipeline {
     if (seconds > 0) ledger().decode_bandwidth_share = bytes / seconds / ledger().machine.bandwidth;
   }
 
+  // The decode step of the result, kernel after kernel.
+  void record_estimate() {
+    double at = 0;
+    for (const KernelEstimate& k : estimate_of(Phase::decode, decode_).kernels) {
+      LaunchSpan s;
+      s.name = k.node->op->name;
+      s.kernel = k.cost.cube > 0 ? "cube" : "vector";
+      s.module = k.node->loc != nullptr ? k.node->loc->module : "";
+      s.start_us = at * 1e6;
+      s.duration_us = k.seconds * 1e6;
+      s.bytes = static_cast<std::int64_t>(k.cost.read + k.cost.written);
+      at += k.seconds;
+      ledger().decode_bytes += k.cost.read + k.cost.written;
+      ledger().decode_step.push_back(std::move(s));
+    }
+    ledger().machine.bandwidth = device_->memory_rate;
+    if (at > 0) ledger().decode_bandwidth_share = ledger().decode_bytes / at / device_->memory_rate;
+  }
+
   const CapturedModel& model_;
   const Golden* golden_;
   const OptimizeOptions& o_;
+  const Device* device_ = find_device(name_of(o_.target));  // null: this machine, measured
   const Clock::time_point begin_ = Clock::now();
   Optimized out_;
   Prepared prepared_;

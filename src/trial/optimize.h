@@ -18,8 +18,11 @@
 namespace tk {
 
 struct OptimizeOptions {
+  // For a2 and a3 numerics are those of the operators' references here, and times are estimated
+  // from the operators' own cost (npu/estimate.h).
   Target target = Target::cpu;
-  int threads = 0;  // 0: all cores
+  bool take_pending = false;  // sites that are pending only because no document names the device
+  int threads = 0;            // 0: all cores
   std::int64_t block_size = 128;
   double budget_s = 120;  // for trials; what is left over when it is spent is "not tried"
   std::int64_t prefill_tokens = 128;  // of the prefill that is timed

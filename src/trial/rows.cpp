@@ -28,6 +28,8 @@ std::span<const Move> candidates(const OptimizeOptions& o) {
 }
 
 bool wanted(const Move& move, Phase phase, const OptimizeOptions& o) {
+  if (move.where != Where::any && (move.where == Where::cpu) != (o.target == Target::cpu))
+    return false;
   if (move.phases == Phases::decode && phase != Phase::decode) return false;
   if (move.phases == Phases::prefill && phase != Phase::prefill) return false;
   if (phase == Phase::decode ? !o.decode : !o.prefill) return false;
@@ -35,6 +37,19 @@ bool wanted(const Move& move, Phase phase, const OptimizeOptions& o) {
     return std::find(list.begin(), list.end(), move.name) != list.end();
   };
   return (o.moves.empty() || in(o.moves)) && !in(o.disabled);
+}
+
+std::vector<Site> sites_of(const Move& move, const Graph& graph, const OptimizeOptions& o) {
+  std::vector<Site> sites = move.find(graph, o.target);
+  if (!o.take_pending) return sites;
+  for (Site& s : sites) {
+    if (s.verdict.kind != VerdictKind::pending) continue;
+    s.verdict.kind = VerdictKind::adaptable;
+    s.verdict.notes.push_back(cat("taken although pending: ", s.verdict.reason));
+    s.verdict.constraint.clear();
+    s.verdict.reason.clear();
+  }
+  return sites;
 }
 
 std::vector<Group> grouped(std::vector<Site> sites) {

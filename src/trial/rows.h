@@ -19,6 +19,10 @@ std::string name_of_phase(Phase p);
 std::span<const Move> candidates(const OptimizeOptions& o);
 bool wanted(const Move& move, Phase phase, const OptimizeOptions& o);
 
+// The sites of a move for the options' target. With take_pending those are adaptable that only a
+// document's silence about the device left pending.
+std::vector<Site> sites_of(const Move& move, const Graph& graph, const OptimizeOptions& o);
+
 // One row a group of sites: the same place in all layers with the same verdict.
 struct Group {
   std::string place;

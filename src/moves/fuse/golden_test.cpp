@@ -1,7 +1,7 @@
 // Golden tests of the moves: every x.tk beside the code. A file holds cases split by "// -----":
 //   // run: fuse_rms_norm, fuse_add_rms_norm      the moves, applied at every adaptable site
 //   graph @... { ... }
-//   // target: npu                                when it is not the CPU
+//   // target: a2                                 when it is not the CPU
 //   // expect                                     the graph that must come out, or
 //   // expect unchanged, because: WORDS           the same graph, and WORDS in the reason, and/or
 //   // site: WORDS                                in order: what the last move finds at the start,
@@ -66,8 +66,8 @@ Case read_case(const std::string& text) {
     } else if (t.rfind("// expect unchanged, because:", 0) == 0) {
       c.unchanged = true;
       c.because = trimmed(t.substr(29));
-    } else if (t == "// target: a2") {
-      c.target = Target::a2;
+    } else if (t.rfind("// target:", 0) == 0) {
+      EXPECT_TRUE(parse_target(trimmed(t.substr(10)), &c.target)) << t;
     } else if (t == "// expect") {
       c.has_graph = true;
       graph = &c.expected;

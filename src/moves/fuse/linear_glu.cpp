@@ -7,13 +7,6 @@
 namespace tk::fuse {
 namespace {
 
-Move cpu_only(Move move) {
-  move.find = [inner = move.find](const Graph& graph, Target target) {
-    return target == Target::cpu ? inner(graph, target) : std::vector<Site>();
-  };
-  return move;
-}
-
 // The unit of a merged tensor, and the attributes of the fused operator that it becomes.
 struct Unit {
   std::string formula;
@@ -115,10 +108,10 @@ Move fuse_linear_glu() {
       all.push_back(dense(unit, bias));
       all.push_back(grouped(unit, bias));
     }
-  return cpu_only(move_of("fuse_linear_glu",
-                          "the gated unit of a product with merged weights -> tk.linear_glu, "
-                          "tk.grouped_linear_glu",
-                          std::move(all)));
+  return move_of("fuse_linear_glu",
+                 "the gated unit of a product with merged weights -> tk.linear_glu, "
+                 "tk.grouped_linear_glu",
+                 std::move(all));
 }
 
 }  // namespace tk::fuse

@@ -16,11 +16,16 @@ namespace tk {
 // In which graphs a move can pay: those that process prompts, those that add a token, or both.
 enum class Phases : std::uint8_t { both, prefill, decode };
 
+// The targets that a move is for.
+enum class Where : std::uint8_t { any, cpu, npu };
+
 struct Move {
   std::string name;       // "fuse_rms_norm"
   std::string doc;        // before -> after, for `tokamak moves list`
   std::string target_op;  // "npu.npu_rms_norm"; empty when no single one
   Phases phases = Phases::both;
+  Where where = Where::any;
+  std::string_view site;  // in the fusion tree of the NPU: "FS-N02"; empty: it has none there
   // Sites in the graph's order. They stay valid for clones of the graph and go stale with any
   // change to it.
   std::function<std::vector<Site>(const Graph&, Target)> find;

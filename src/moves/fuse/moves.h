@@ -5,7 +5,7 @@
 
 namespace tk::fuse {
 
-#define TK_MOVE(name) Move name();
+#define TK_MOVE(maker, where, site) Move maker();
 #include "moves/fuse/moves.def"
 #undef TK_MOVE
 

@@ -1,0 +1,32 @@
+#include "moves/fuse/sites.h"
+
+#include <algorithm>
+
+namespace tk {
+
+std::span<const FusionSite> fusion_sites() {
+  static constexpr FusionSite sites[] = {
+#define TK_SITE(id, component, phase, operators, needs, targets) \
+  {id, component, phase, operators, needs, targets},
+#include "moves/fuse/sites.def"
+#undef TK_SITE
+  };
+  return sites;
+}
+
+const FusionSite* find_fusion_site(std::string_view id) {
+  for (const FusionSite& s : fusion_sites())
+    if (s.id == id) return &s;
+  return nullptr;
+}
+
+bool has_word(std::string_view list, std::string_view word) {
+  while (!list.empty()) {
+    const std::size_t end = std::min(list.find(' '), list.size());
+    if (list.substr(0, end) == word) return true;
+    list.remove_prefix(std::min(end + 1, list.size()));
+  }
+  return false;
+}
+
+}  // namespace tk
