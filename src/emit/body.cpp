@@ -119,7 +119,7 @@ class Writer : public Scope {
  private:
   Expr cache(const Value& v) {
     const Value* state = phase_.regions.states.at(&v);
-    const std::string name = "self." + cache_name(*state);
+    const std::string name = "self." + phase_.caches.at(state);
     if (v.type == state->type) return {name};
     std::vector<std::string> sizes;
     for (const Sym& s : v.type.shape)

@@ -19,6 +19,7 @@ struct Phase {
   // Attributes that some call of an operator sets: "npu.npu_x.attr".
   std::set<std::string, std::less<>> set_attrs;
   std::unordered_map<const Value*, std::string> folded;  // names of attributes, once they are known
+  std::unordered_map<const Value*, std::string> caches;  // attributes of states in their modules
 };
 Phase phase_of(const Graph& graph, const ModuleTypes& types, const std::set<std::string>& flat);
 
@@ -30,9 +31,6 @@ struct Body {
   bool unrolled = false;  // layers could not be written as a loop
 };
 Body body_of(const Phase& phase, const Region& region);
-
-// The attribute of `v`'s state in its module: "k_cache".
-std::string cache_name(const Value& state);
 
 // A folded value from the weights below `path`, as the statement in process_weights_after_loading
 // has it, and the name for it.

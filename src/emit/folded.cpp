@@ -47,7 +47,8 @@ std::string folded_name(const std::vector<std::string>& weights, const std::stri
   }
   if (modules.size() == 1) {
     std::string name = relative(weights[0], home);  // in its place, when it is this module's own
-    std::replace(name.begin(), name.end(), '.', '_');
+    std::erase(name, ']');
+    for (char& c : name) c = c == '.' || c == '[' ? '_' : c;
     return name;
   }
   std::string joint;

@@ -143,8 +143,10 @@ class Writer {
         for (const auto& [name, value] : c.args) values.push_back(constant(name, value));
         rows.push_back(values.size() == 1 ? values[0] : "(" + joined(values) + ")");
       }
-      return first.name + "(" + joined(names) + ") for " + joined(names) + " in (" + joined(rows) +
-             ")";
+      if (names.size() == 1)
+        return cat(first.name, "(", names[0], ") for ", names[0], " in (", joined(rows), ")");
+      out_.init.push_back("# of each layer: " + joined(names));
+      return first.name + "(*values) for values in (" + joined(rows) + ")";
     }
     // Runs of a class.
     std::string text;
@@ -255,6 +257,7 @@ class Writer {
 
   void write_cache() {
     std::vector<const Value*> states;
+    std::vector<std::string> names;
     std::set<std::string> seen;
     for (const auto& [phase, r] :
          {std::pair{source_.prefill, &prefill_}, {source_.decode, &decode_}})
@@ -262,12 +265,15 @@ class Writer {
         for (const Value* v : n->inputs) {
           if (v == nullptr || phase->regions.role(v) != Role::state) continue;
           const Value* s = phase->regions.states.at(v);
-          if (seen.insert(s->name).second) states.push_back(s);
+          if (!seen.insert(s->name).second) continue;
+          states.push_back(s);
+          names.push_back(phase->caches.at(s));
         }
-    for (const Value* s : states) {
+    for (std::size_t k = 0; k < states.size(); ++k) {
+      const Value* s = states[k];
       std::vector<std::string> sizes{"num_blocks"};
       for (int i = 1; i < s->type.rank(); ++i) sizes.push_back(size_of_axis(*s, i, "size"));
-      out_.cache.push_back("self." + cache_name(*s) + " = torch.zeros(" + joined(sizes) +
+      out_.cache.push_back("self." + names[k] + " = torch.zeros(" + joined(sizes) +
                            ", dtype=" + torch_dtype(s->type.dtype) + ", device=device)");
     }
   }
@@ -329,7 +335,10 @@ class Writer {
     std::vector<std::string> gone;
     for (const std::string& key : order)
       if (unused[key]) gone.push_back("self." + rel(key));
-    if (!gone.empty()) out_.folds.push_back("del " + joined(gone));
+    const std::string all = joined(gone);
+    if (!gone.empty() && all.size() <= 80) out_.folds.push_back("del " + all);
+    if (all.size() > 80)
+      for (const std::string& g : gone) out_.folds.push_back("del " + g);
   }
 
   const Source& source_;

@@ -6,13 +6,36 @@
 
 namespace tk::emit {
 
-std::string cache_name(const Value& state) {
-  const std::string last = state.name.substr(state.name.rfind('.') + 1);
+namespace {
+
+// "k_cache" of "layers.3.key".
+std::string cache_name(const std::string& state) {
+  const std::string last = state.substr(state.rfind('.') + 1);
   if (last == "key") return "k_cache";
   if (last == "value") return "v_cache";
   if (last == "latent") return "nope_cache";
   return last + "_cache";
 }
+
+// A module that holds the caches of several layers needs their whole names.
+void name_caches(const Region& r, Phase* phase) {
+  std::map<std::string, std::set<const Value*>> by_name;
+  for (const Node* n : r.nodes)
+    for (const Value* v : n->inputs)
+      if (v != nullptr && phase->regions.role(v) == Role::state) {
+        const Value* state = phase->regions.states.at(v);
+        by_name[cache_name(state->name)].insert(state);
+      }
+  for (const auto& [name, states] : by_name)
+    for (const Value* s : states) {
+      std::string whole = s->name + "_cache";
+      std::replace(whole.begin(), whole.end(), '.', '_');
+      phase->caches[s] = states.size() == 1 ? name : whole;
+    }
+  for (const auto& c : r.children) name_caches(*c, phase);
+}
+
+}  // namespace
 
 std::string relative(std::string_view path, std::string_view module) {
   std::string_view rest = path;
@@ -37,6 +60,7 @@ Phase phase_of(const Graph& graph, const ModuleTypes& types, const std::set<std:
   phase.graph = &graph;
   phase.paths = paths_of(graph);
   phase.regions = find_regions(graph, phase.paths, types, flat);
+  name_caches(*phase.regions.root, &phase);
   for (const Node* n : nodes(graph)) {
     if (n->is("aten.embedding")) phase.hidden_size = n->in(0)->type.dim(1);
     for (const auto& [name, value] : n->attrs)

@@ -24,6 +24,7 @@ class Finder {
 
   Regions run() {
     find_roles();
+    find_positional();
     out_.root = std::make_unique<Region>();
     by_path_[""] = out_.root.get();
     place_nodes();
@@ -127,16 +128,17 @@ class Finder {
     // What all layers share was computed in the first: it belongs before them.
     for (const Node* n : order) {
       const std::string layer = layer_of(place.at(n));
-      if (layer.empty() || !(is_plain_view(*n) || is_light(*n))) continue;
+      if (layer.empty()) continue;
+      if (positional_.count(n->out()) != 0) {
+        place[n] = parent_path(layer);
+        continue;
+      }
+      if (!is_plain_view(*n) && !is_light(*n)) continue;
       const bool made_here = std::any_of(n->inputs.begin(), n->inputs.end(), [&](const Value* v) {
         return v != nullptr && v->kind == ValueKind::node && !is_folded(*v->node) &&
                is_inside(place.at(v->node), layer);
       });
       if (made_here) continue;
-      if (shapes_tables(*n)) {
-        place[n] = parent_path(layer);
-        continue;
-      }
       std::string all = place.at(n);
       for (const auto& v : n->outputs)
         for (const Use& use : v->uses)
@@ -157,16 +159,23 @@ class Finder {
     }
   }
 
-  // A view of what rotates queries and keys: the same in all layers, whoever asks for it.
-  static bool shapes_tables(const Node& n) {
-    if (!is_plain_view(n) || n.outputs.size() != 1 || n.out()->uses.empty()) return false;
-    return std::all_of(n.out()->uses.begin(), n.out()->uses.end(), [](const Use& use) {
-      if (use.node == nullptr) return false;
-      const bool pair = use.node->is("npu.npu_apply_rotary_pos_emb");
-      const bool one =
-          use.node->is("npu.npu_rotary_mul") || use.node->is("npu.npu_interleave_rope");
-      return (pair && use.index >= 2) || (one && use.index >= 1);
-    });
+  // Values that come from the positions alone are the same in all layers.
+  void find_positional() {
+    for (const Node* n : nodes(graph_)) {
+      if (is_folded(*n) || is_silent(*n) || n->op == &none) continue;
+      bool any = false;
+      bool all = true;
+      for (const Value* v : n->inputs) {
+        if (v == nullptr) continue;
+        const bool positions =
+            positional_.count(v) != 0 || (v->kind == ValueKind::input && v->name == "position_ids");
+        const Role role = out_.roles.at(v);
+        any = any || positions;
+        all = all && (positions || role == Role::weight || role == Role::folded);
+      }
+      if (any && all)
+        for (const auto& v : n->outputs) positional_.insert(v.get());
+    }
   }
 
   // A region reaches its own weights and those of its children.
@@ -395,6 +404,7 @@ class Finder {
   const std::set<std::string>& flat_;
   Regions out_;
   std::map<std::string, Region*> by_path_;
+  std::set<const Value*> positional_;
 };
 
 }  // namespace
