@@ -136,7 +136,7 @@ def test_check_is_pending_where_the_document_is_silent(ops):  # FU-07
         (("--sym", "He=5120"), "TK0322"),
         (("--shape", "y=[2]", "--dtype", "bf16"), "TK0322"),
         (("--attr", "alpha=2"), "TK0322"),
-        (("--shape", "x=[2"), "TK0310"),
+        (("--shape", "x=[2", "--dtype", "bf16"), "TK0310"),
         (("--shape", "x=[2,3]"), "TK0323"),
         (("--dtype", "x=bf17"), "TK0323"),
         (("--target", "a4"), ""),
