@@ -136,7 +136,7 @@ std::string theory_cell(const SubItem& item) {
   if (x.notes.size() > 2) notes += fmt::format("<small>+{} notes</small>", x.notes.size() - 2);
   if (x.unsupported_kernels)
     notes += fmt::format("<small>{} unsupported</small>", x.unsupported_kernels);
-  return cat("<td class=n>", show_ns(*x.median_us * 1e3), notes, "</td>");
+  return cat("<td class=\"n theory\">", show_ns(*x.median_us * 1e3), notes, "</td>");
 }
 
 std::string section_html(const PageInput& in, std::size_t number) {
