@@ -53,7 +53,8 @@ int parse_profile_options(int argc, char** argv, ProfileOptions& o) {
   app.add_option("--baseline", o.baseline, "label that the others are compared with");
   app.add_option("--metric", o.metric, "what is compared")
       ->check(CLI::IsMember({"median", "mean", "p95", "max", "std"}));
-  app.add_flag("--split,!--no-split", o.split, "cut kernels and trace per component into splits/ (default)");
+  app.add_flag("--split,!--no-split", o.split,
+               "cut kernels and trace per component into splits/ (default)");
   app.add_flag("--no-insights", o.no_insights, "no insights");
   app.add_flag("--no-trace", o.no_trace, "do not read the trace");
   app.add_flag("--allow-truncated", o.allow_truncated, "read what is whole of files that were cut");
