@@ -173,7 +173,7 @@ def _fallback(op, *args, **kwargs):
     for name, out in outs.items():
         call.given[id(kwargs[name])] = out
         call.index = out.device.index
-    results = op(*args, **kwargs)
+    results = _taking_numbers(op, args)(*args, **kwargs)
     for name, out in outs.items():  # an empty out is resized by the operator: it gets new memory
         out.data = to_device(kwargs[name], call.index)
     results = call.result(results)
@@ -199,6 +199,15 @@ _LEAVES_THE_DEVICE = {
     torch.ops.aten.equal.default,
     torch.ops.aten.nonzero.default,
 }
+
+
+def _taking_numbers(op, args):
+    """Torch hands a Python number over as itself where the schema has a Tensor (x % 128): of the
+    operator's overloads the one for numbers is meant then."""
+    for value, argument in zip(args, op._schema.arguments, strict=False):
+        if isinstance(value, int | float) and str(argument.type) == "Tensor":
+            return op._overloadpacket
+    return op
 
 
 def _written(op, name):

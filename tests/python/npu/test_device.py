@@ -53,6 +53,7 @@ def test_views_share_storage_and_in_place_stays_in_place():
     "name,call",
     [
         ("add", lambda x, y: x + y),
+        ("remainder of a number", lambda x, y: (x % 128) + (x.long() % 3) + (x.long() * 0.5)),
         ("matmul", lambda x, y: x @ y.t()),
         ("softmax", lambda x, y: torch.softmax(x, -1)),
         ("topk", lambda x, y: torch.topk(x, 2)),
