@@ -38,7 +38,7 @@ GPT_OSS = {
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
-    "head_dim": 64,
+    "head_dim": 128,
     "num_local_experts": 8,
     "num_experts_per_tok": 2,
     "sliding_window": 128,
