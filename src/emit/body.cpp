@@ -397,6 +397,14 @@ std::size_t Writer::write_loop(int at) {
     unrolled_ = true;
     return std::size_t{0};
   };
+  // Other work between two layers: a loop over all of them would be wrong.
+  const auto of_family = [&](const auto& c) {
+    std::int64_t number = -1;
+    return family_of(c->path, &number) == family;
+  };
+  if (std::count_if(region_.children.begin(), region_.children.end(), of_family) !=
+      static_cast<std::ptrdiff_t>(layers.size()))
+    return give_up();
   for (const Region* l : layers)
     if (l->inputs.size() != n_in || l->outputs.size() != n_out ||
         l->uses_step != layers[0]->uses_step)

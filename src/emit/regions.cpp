@@ -291,7 +291,8 @@ class Finder {
       const int i = item_of(n);
       if (i < 0) continue;
       auto& f = first[static_cast<std::size_t>(i)];
-      f = std::min(f, n->order);
+      // What comes from positions alone goes first: it would stand between layers else.
+      f = std::min(f, positional_.count(n->out()) != 0 ? INT64_MIN : n->order);
       for (const Value* v : n->inputs) {
         if (v == nullptr || v->kind != ValueKind::node) continue;
         const int from = item_of(v->node);
