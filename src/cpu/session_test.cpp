@@ -122,7 +122,7 @@ TEST(runner, lengths_and_slots_of_the_first_decode) {
   EXPECT_EQ(input("kv_lens"), (Ids{10, 3, 2, 2, 2, 0}));
   EXPECT_EQ(input("query_lens"), (Ids{1, 2, 3, 4, 5, 6}));
   EXPECT_EQ(input("position_ids"), (Ids{9, 2, 1, 1, 1, 0}));
-  EXPECT_EQ(input("slot_mapping"), (Ids{13, 18, 21, 25, 29, -1}));
+  EXPECT_EQ(input("slot_mapping"), (Ids{13, 18, 21, 25, 29, 1}));  // the last: of the null block
   EXPECT_EQ(r.length(pieces[0].seq), 10);
 }
 

@@ -163,6 +163,36 @@ std::optional<bool> equal(const Val& a, const Val& b) {
   return *o == 0;
 }
 
+const LimitExpr& parsed(std::string_view text) {
+  static std::mutex mutex;
+  static std::map<std::string_view, LimitExpr> cache;
+  const std::lock_guard lock(mutex);
+  auto it = cache.find(text);
+  if (it == cache.end()) it = cache.emplace(text, parse_limit(text)).first;
+  return it->second;
+}
+
+bool is_function(std::string_view name) {
+  constexpr std::string_view names[] = {"abs",        "all", "any",   "ceil", "diff",
+                                        "increasing", "len", "max",   "min",  "nondecreasing",
+                                        "prod",       "sum", "unique"};
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+void collect_unknown(const OpDef& op, const LimitExpr& e, std::vector<std::string>* names) {
+  const auto known = [&](std::string_view n) {
+    if (op.npu != nullptr)
+      for (const Symbol& s : op.npu->symbols)
+        if (s.name == n) return true;
+    return op.parsed().tensor_index(n) >= 0 || op.parsed().find_attr(n) != nullptr ||
+           dtype_named(n).has_value() || is_fact(n) || n == "soc" || n == "True" || n == "False" ||
+           n == "None";
+  };
+  if (e.kind == Kind::name && !known(e.text)) names->push_back(e.text);
+  if (e.kind == Kind::call && !is_function(e.text)) names->push_back(e.text + "()");
+  for (const LimitExpr& a : e.args) collect_unknown(op, a, names);
+}
+
 class Evaluator {
  public:
   Evaluator(const LimitScope& scope, std::string_view text) : scope_(scope), text_(text) {}
@@ -291,7 +321,7 @@ class Evaluator {
     const auto it = symbols_.find(s.name);
     if (it != symbols_.end()) return it->second;
     if (!evaluating_.insert(s.name).second) fail(cat("symbol ", s.name, " needs itself"));
-    Val v = eval_quietly(parse_limit(s.expr));
+    Val v = eval_quietly(parsed(s.expr));
     evaluating_.erase(s.name);
     symbols_.emplace(s.name, v);
     return v;
@@ -538,36 +568,6 @@ Val Evaluator::call(const LimitExpr& e) {
     return {std::adjacent_find(numbers.begin(), numbers.end(), std::greater_equal<>()) ==
             numbers.end()};
   fail(cat("unknown function ", e.text));
-}
-
-const LimitExpr& parsed(std::string_view text) {
-  static std::mutex mutex;
-  static std::map<std::string_view, LimitExpr> cache;
-  const std::lock_guard lock(mutex);
-  auto it = cache.find(text);
-  if (it == cache.end()) it = cache.emplace(text, parse_limit(text)).first;
-  return it->second;
-}
-
-bool is_function(std::string_view name) {
-  constexpr std::string_view names[] = {"abs",        "all", "any",   "ceil", "diff",
-                                        "increasing", "len", "max",   "min",  "nondecreasing",
-                                        "prod",       "sum", "unique"};
-  return std::find(std::begin(names), std::end(names), name) != std::end(names);
-}
-
-void collect_unknown(const OpDef& op, const LimitExpr& e, std::vector<std::string>* names) {
-  const auto known = [&](std::string_view n) {
-    if (op.npu != nullptr)
-      for (const Symbol& s : op.npu->symbols)
-        if (s.name == n) return true;
-    return op.parsed().tensor_index(n) >= 0 || op.parsed().find_attr(n) != nullptr ||
-           dtype_named(n).has_value() || is_fact(n) || n == "soc" || n == "True" || n == "False" ||
-           n == "None";
-  };
-  if (e.kind == Kind::name && !known(e.text)) names->push_back(e.text);
-  if (e.kind == Kind::call && !is_function(e.text)) names->push_back(e.text + "()");
-  for (const LimitExpr& a : e.args) collect_unknown(op, a, names);
 }
 
 LimitState state_of(const std::optional<bool>& truth) {

@@ -77,6 +77,12 @@ class Bound:
             if a.name in self.tensors:
                 tensors[self.tensors.index(a.name)] = _as_tensors(value)
             elif a.name in self.kinds:
+                if value is None and isinstance(a.default_value, str):
+                    # None is not the default here, and there is no third way to say it.
+                    raise RuntimeError(
+                        f"{self.operator.name}: the emulation does not know {a.name}=None; "
+                        f"give its value ({a.default_value!r} is the default)"
+                    )
                 attrs[a.name] = self._attribute(a.name, value)
             elif not (a.has_default_value() and value == a.default_value) and value is not None:
                 raise RuntimeError(

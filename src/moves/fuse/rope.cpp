@@ -75,6 +75,20 @@ std::vector<std::pair<std::string, Type>> tables(DType d, Sym t, std::int64_t he
   return {{"x", {d, {t, heads, size}}}, {"cos", {d, {t, 1, table}}}, {"sin", {d, {t, 1, table}}}};
 }
 
+// The operator takes [B, N, S, D]: packed tokens [T, N, D] are T sequences of one.
+Value* interleave_rope(Build& b, Value* x, Value* cos, Value* sin) {
+  const auto call = [&](Value* v, Value* c, Value* s) {
+    return b.op("npu.npu_interleave_rope", {v, c, s});
+  };
+  if (x->type.rank() != 3) return call(x, cos, sin);
+  const auto with_one = [&](Value* v) {
+    const SymDims& d = v->type.shape;
+    return b.op("aten.reshape", {v}, {{"shape", SymDims{d[0], d[1], 1, d[2]}}});
+  };
+  Value* turned = call(with_one(x), with_one(cos), with_one(sin));
+  return b.op("aten.reshape", {turned}, {{"shape", x->type.shape}});
+}
+
 }  // namespace
 
 Move fuse_rotary() {
@@ -105,18 +119,17 @@ Move fuse_rotary() {
 
   const Pat even = stride2(x, 0);
   const Pat odd = stride2(x, 1);
-  Rewrite regrouped =
-      rewrite(
-          "cat(even * cos - odd * sin, odd * cos + even * sin) -> "
-          "npu_interleave_rope(x, cos, sin)",
-          "npu.npu_interleave_rope")
-          .match(joined(even * cos - odd * sin, odd * cos + even * sin))
-          .build([=](Build& b) {
-            return std::vector<Value*>{b.op(
-                "npu.npu_interleave_rope", {b[x], whole_table(b, b[cos]), whole_table(b, b[sin])})};
-          })
-          .check(tables(DType::f32, Sym(3), 2, 8, 4))
-          .check(tables(DType::bf16, Sym::symbol("T"), 4, 16, 8));
+  Rewrite regrouped = rewrite(
+                          "cat(even * cos - odd * sin, odd * cos + even * sin) -> "
+                          "npu_interleave_rope(x, cos, sin)",
+                          "npu.npu_interleave_rope")
+                          .match(joined(even * cos - odd * sin, odd * cos + even * sin))
+                          .build([=](Build& b) {
+                            return std::vector<Value*>{interleave_rope(
+                                b, b[x], whole_table(b, b[cos]), whole_table(b, b[sin]))};
+                          })
+                          .check(tables(DType::f32, Sym(3), 2, 8, 4))
+                          .check(tables(DType::bf16, Sym::symbol("T"), 4, 16, 8));
   // Neighbours that stay neighbours: rotate(x) is a stack of (-odd, even).
   const auto column = [](const Pat& p) {
     return reshape(p, [](const Type& t) {

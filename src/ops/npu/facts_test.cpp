@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <set>
 
 #include "base/error.h"
 #include "graph/graph.h"
@@ -27,13 +28,16 @@ std::string joined(const std::vector<std::string>& names) {
 TEST(NpuFacts, EveryOperatorOfTheTableIsThere) {
   std::ifstream file(TK_SOURCE_DIR "/tests/data/ops/torch_npu.txt");
   ASSERT_TRUE(file);
+  // docs/left-out.md says why; the first is an allocation, which the emulation has.
+  const std::set<std::string> left_out = {"empty_with_swapped_memory", "npu_fusion_attention",
+                                          "npu_gather_selection_kv_cache"};
   std::vector<std::string> missing, bare;
   int n = 0;
   for (std::string name; std::getline(file, name); ++n) {
     const OpDef* op = find_op("npu." + name);
-    if (op == nullptr)
+    if (op == nullptr && left_out.count(name) == 0)
       missing.push_back(name);
-    else if (op->npu == nullptr)
+    else if (op != nullptr && op->npu == nullptr)
       bare.push_back(name);
   }
   EXPECT_EQ(n, 91);

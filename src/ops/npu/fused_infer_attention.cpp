@@ -16,7 +16,7 @@ namespace {
       {op ".mla512_kvheads", "not (q_rope and D == 512) or Nkv == 1", "one latent head"},        \
       {op ".mla512_block", "not (q_rope and D == 512) or bs == 128 or (bs == 16 and not NZ)",    \
        "an NZ cache forbids blocks of 16"},                                                      \
-      {op ".gqa_ratio", "Nq % Nkv == 0 and Nq // Nkv <= 64"},                                    \
+      {op ".gqa_ratio", "(q_rope and D == 512) or (Nq % Nkv == 0 and Nq // Nkv <= 64)"},         \
       {op ".mask_dtype", "atten_mask is None or atten_mask.dtype in (bool, int8, uint8)",        \
        "float masks are rejected"},                                                              \
       {op ".mask_2048",                                                                          \
