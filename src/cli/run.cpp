@@ -175,8 +175,7 @@ int run(const Flags& f) {
   } else {
     for (const Answer& a : answers) fmt::print("{}{}\n\n", a.prompt, a.text);
   }
-  if (!f.trace.empty())
-    fmt::print(stderr, "trace: {}\n", recorder.write(f.trace, "tokamak run"));
+  if (!f.trace.empty()) fmt::print(stderr, "trace: {}\n", recorder.write(f.trace, "tokamak run"));
   if (f.stats) {
     const double total =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

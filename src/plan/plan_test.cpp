@@ -124,7 +124,7 @@ graph @f(%x: f32[3, 4, 2, 8], %y: f32[T, 2, 8], %slots: i64[T]) {
   const Plan plan = make_plan(std::move(g), {});
   const BoundPlan b = bind_plan(plan, {{"T", 5}}, {});
   ASSERT_EQ(b.launches.size(), 4u);
-  EXPECT_EQ(b.launches[1].copies, 1U); // %0 is read by %3
+  EXPECT_EQ(b.launches[1].copies, 1U);  // %0 is read by %3
   EXPECT_EQ(b.launches[2].copies, 0U);  // %1 is not
 }
 
