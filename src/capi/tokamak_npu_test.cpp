@@ -63,7 +63,7 @@ TEST(CApi, LimitsComeWithValuesAndTheSmallestChange) {
   const tk_npu_tensor inputs[] = {tensor("f32", "[4, 96]"), tensor(nullptr, nullptr),
                                   tensor(nullptr, nullptr), tensor(nullptr, nullptr)};
   const tk_npu_attr attrs[] = {{"k", "8"}, {"k_group", "4"}, {"group_count", "48"}};
-  const tk_npu_call call{"npu_moe_gating_top_k", inputs, 2, attrs, 3};
+  const tk_npu_call call{"npu_moe_gating_top_k", inputs, 4, attrs, 3};
   ASSERT_EQ(tk_npu_check(&call, "a3", nullptr, 0), 0) << tk_npu_text();
   const string found = tk_npu_text();
   EXPECT_NE(found.find("moe_gating_top_k.g"), string::npos) << found;

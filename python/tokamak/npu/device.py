@@ -6,6 +6,7 @@ operator of the CPU, run on twins; views stay views of the same storage, in-plac
 """
 
 import ctypes
+import functools
 import os
 
 import torch
@@ -150,6 +151,25 @@ class Twins:
         )
 
 
+_PRODUCTS = {
+    torch.ops.aten.mm.default,
+    torch.ops.aten.bmm.default,
+    torch.ops.aten.addmm.default,
+    torch.ops.aten.baddbmm.default,
+}
+
+
+def _promoted(op, args):
+    """aclnn's products promote their operands (a bf16 row by an f32 weight); the CPU's do not."""
+    if op not in _PRODUCTS:
+        return args
+    dtypes = {a.dtype for a in args if isinstance(a, torch.Tensor)}
+    if len(dtypes) < 2 or not all(d.is_floating_point for d in dtypes):
+        return args
+    wide = functools.reduce(torch.promote_types, dtypes)
+    return [a.to(wide) if isinstance(a, torch.Tensor) else a for a in args]
+
+
 def _fallback(op, *args, **kwargs):
     if op in _METADATA:
         return op.redispatch(_CPU_KERNEL, *args, **kwargs)
@@ -173,6 +193,7 @@ def _fallback(op, *args, **kwargs):
     for name, out in outs.items():
         call.given[id(kwargs[name])] = out
         call.index = out.device.index
+    args = _promoted(op, args)
     results = _taking_numbers(op, args)(*args, **kwargs)
     for name, out in outs.items():  # an empty out is resized by the operator: it gets new memory
         out.data = to_device(kwargs[name], call.index)
