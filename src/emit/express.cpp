@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -517,6 +518,14 @@ std::string_view first_signature(const Node& n) {
   return n.op->npu->signature.substr(0, n.op->npu->signature.find('\n'));
 }
 
+// The operator takes this tensor only as it lies row by row: one of its limits says so.
+bool wants_contiguous(const OpDef& op, std::string_view arg) {
+  const std::string what = std::string(arg) + ".contiguous";
+  return op.npu != nullptr &&
+         std::any_of(op.npu->limits.begin(), op.npu->limits.end(),
+                     [&](const Limit& l) { return l.expr.find(what) != std::string_view::npos; });
+}
+
 Expr npu(const Node& n, Scope& s) {
   s.uses_npu = true;
   const Schema& schema = n.op->parsed();
@@ -542,6 +551,7 @@ Expr npu(const Node& n, Scope& s) {
       const Value& v = *n.in(i);
       const bool tensor = arg.kind.starts_with("Tensor");
       std::string text = tensor ? s.value(v).text : s.host_list(v);
+      if (tensor && wants_contiguous(*n.op, arg.name) && !s.contiguous(v)) text += ".contiguous()";
       if (tensor && arg.kind.find("[]") != std::string::npos) text = "[" + text + "]";
       add(arg.name, text, positional);
     } else if (const Schema::Arg* a = schema.find_attr(arg.name); a != nullptr && i < 0) {

@@ -9,6 +9,11 @@ from conftest import ROOT
 
 DOCUMENT = ROOT / "tests" / "data" / "ops" / "op_plugin_docs.py"
 TABLE = (ROOT / "tests" / "data" / "ops" / "torch_npu.txt").read_text().split()
+LEFT_OUT = {  # docs/left-out.md says why; the first is an allocation
+    "empty_with_swapped_memory",
+    "npu_fusion_attention",
+    "npu_gather_selection_kv_cache",
+}
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +35,7 @@ def ops(tokamak_binary):
 def test_list_prints_names_and_counts_them_apart(ops):  # FU-40
     done = ops("list")
     names = done.stdout.split()
-    assert names == sorted(set(names)) and set(TABLE) <= set(names)
+    assert names == sorted(set(names)) and set(TABLE) - LEFT_OUT <= set(names)
     assert done.stderr == f"{len(names)} operators\n"
     norms = ops("list", "--prefix", "npu_rms", "--json").stdout
     assert json.loads(norms) == ["npu_rms_norm", "npu_rms_norm_quant"]

@@ -1,5 +1,8 @@
 // Rotary position embedding: halves (rotate_half, and the two products of chunked halves), and
 // neighbours regrouped into halves.
+#include <algorithm>
+#include <cmath>
+
 #include "base/error.h"
 #include "moves/fuse/moves.h"
 #include "moves/fuse/vocabulary.h"
@@ -89,6 +92,42 @@ Value* interleave_rope(Build& b, Value* x, Value* cos, Value* sin) {
   return b.op("aten.reshape", {turned}, {{"shape", x->type.shape}});
 }
 
+// Whether `v` is cosines or sines times a number above 1, seen through casts and views: the tables
+// of scaled embeddings.
+bool is_scaled_table(const Value* v) {
+  bool scaled = false;
+  while (v != nullptr && v->node != nullptr) {
+    const Node& n = *v->node;
+    if (n.is("aten.cos") || n.is("aten.sin")) return scaled;
+    const Attr* factor = n.is("aten.mul") ? n.attrs.find("other") : nullptr;
+    if (factor != nullptr) {
+      const auto* d = std::get_if<double>(factor);
+      scaled |= d != nullptr && std::abs(*d) > 1;
+    } else if (n.op->view == nullptr && !n.is("aten.to") && !n.is("aten.cat")) {
+      return false;
+    }
+    v = n.in(0);
+  }
+  return false;
+}
+
+// Contents decide rotary_mul.range, and of such tables they are known from the graph.
+void refuse_scaled_tables(const Graph& graph, std::vector<Site>* sites) {
+  const std::vector<Node*> order = nodes_in_order(graph);
+  for (Site& site : *sites) {
+    const bool scaled = std::any_of(site.nodes.begin(), site.nodes.end(), [&](std::int64_t p) {
+      const Node& n = *order[static_cast<std::size_t>(p)];
+      return n.is("aten.mul") && (is_scaled_table(n.in(0)) || is_scaled_table(n.in(1)));
+    });
+    if (!scaled || site.verdict.kind == VerdictKind::not_adaptable) continue;
+    site.verdict.kind = VerdictKind::not_adaptable;
+    site.verdict.constraint = "rotary_mul.range";
+    site.verdict.reason =
+        "rotary_mul.range: the tables are cosines and sines times a number above 1 (max(r1) <= 1 "
+        "and min(r1) >= -1)";
+  }
+}
+
 }  // namespace
 
 Move fuse_rotary() {
@@ -162,8 +201,15 @@ Move fuse_rotary() {
           })
           .check(tables(DType::f32, Sym(3), 2, 8, 8))
           .check(tables(DType::bf16, Sym::symbol("T"), 4, 16, 16));
-  return move_of("fuse_rotary", "x * cos + rotate_half(x) * sin -> npu.npu_rotary_mul(x, cos, sin)",
-                 {whole, parts, regrouped, interleaved});
+  Move move =
+      move_of("fuse_rotary", "x * cos + rotate_half(x) * sin -> npu.npu_rotary_mul(x, cos, sin)",
+              {whole, parts, regrouped, interleaved});
+  move.find = [inner = move.find](const Graph& graph, Target target) {
+    std::vector<Site> sites = inner(graph, target);
+    if (target != Target::cpu) refuse_scaled_tables(graph, &sites);
+    return sites;
+  };
+  return move;
 }
 
 }  // namespace tk::fuse

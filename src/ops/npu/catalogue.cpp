@@ -103,7 +103,7 @@ bool OpCatalogue::is_documented(const OpEntry& e) const {
 OpCatalogue op_catalogue(const std::string& document) {
   std::map<std::string, OpEntry> entries;
   for (const OpDef* op : all_ops())
-    if (op->name.starts_with("npu.")) {
+    if (op->name.starts_with("npu.") && op->npu != nullptr) {
       const std::string name(op->name.substr(4));
       entries[name] = {name, op, ""};
     }

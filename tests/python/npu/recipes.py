@@ -71,13 +71,30 @@ def write_model(folder, model_type, **sizes):
     return folder
 
 
+def pinned_transformers(recipes, name):
+    """A folder with the transformers that the recipe pins: newer ones lack what it imports."""
+    text = (recipes / "models" / name / "requirements.txt").read_text()
+    pin = re.search(r"transformers==[\w.]+", text)
+    assert pin, text
+    site = recipes / "site"
+    if not site.is_dir():
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--target", str(site)]
+        done = subprocess.run([*pip, "--no-deps", pin[0]], capture_output=True, text=True)
+        more = subprocess.run([*pip, "httpx", "tokenizers<0.23"], capture_output=True, text=True)
+        if done.returncode or more.returncode:
+            pytest.skip(f"{pin[0]} cannot be installed: {(done.stderr + more.stderr)[-300:]}")
+    return site
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
 
 
-def run(recipes, scratch, model_name, model, ranks=1, parallel=None, custom=None, soc="a3"):
+def run(
+    recipes, scratch, model_name, model, ranks=1, parallel=None, custom=None, soc="a3", site=None
+):
     """Prefill and some decode steps on every rank; the log of rank 0."""
     scratch.mkdir(parents=True, exist_ok=True)
     prompts = ["One two three", "Count"]
@@ -101,7 +118,9 @@ def run(recipes, scratch, model_name, model, ranks=1, parallel=None, custom=None
     }
     (scratch / "run.yaml").write_text(json.dumps(settings))  # JSON is YAML
     env = os.environ | {
-        "PYTHONPATH": f"{recipes}{os.pathsep}{ROOT / 'python'}",
+        "PYTHONPATH": os.pathsep.join(
+            str(p) for p in (recipes, ROOT / "python", site) if p is not None
+        ),
         "OMP_NUM_THREADS": "1",
         "TOKAMAK_NPU_SOC": soc,
         "MASTER_ADDR": "127.0.0.1",
