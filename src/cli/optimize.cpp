@@ -89,6 +89,8 @@ void print_summary(const Ledger& l, const std::filesystem::path& out) {
 int analysis_for_npu(const Flags& f, const CapturedModel& model, const OptimizeOptions& o) {
   const Blueprint b = blueprint(model, o, {o.target, f.tp, f.ep, f.batch});
   const std::filesystem::path out = f.out;
+  std::error_code error;
+  std::filesystem::create_directories(out, error);
   write_file(out / "analysis.json", to_json(b));
   write_file(out / "analysis.md", to_markdown(b));
   if (f.json) {
@@ -125,6 +127,7 @@ int run(const Flags& f) {
   std::error_code error;
   if (std::filesystem::exists(out) && !std::filesystem::is_directory(out))
     throw UserError("TK0704", cat(out.string(), " is there and is no folder"));
+  if (f.analysis_only && o.target != Target::cpu) return analysis_for_npu(f, model, o);
   Ledger ledger;
   if (f.analysis_only) {
     ledger = analyse(model, o);
@@ -139,7 +142,6 @@ int run(const Flags& f) {
   write_file(out / "ledger.json", to_json(ledger));
   write_file(out / "report.md", report_markdown(ledger));
   write_file(out / "report.html", report_html(ledger));
-  if (f.analysis_only && o.target != Target::cpu) return analysis_for_npu(f, model, o);
   if (f.json) {
     std::cout << to_json(ledger);
     return 0;
