@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "emit/library_args.h"
 #include "emit/shape_up.h"
 
 namespace tk::emit {
@@ -478,40 +479,6 @@ const std::map<std::string_view, Write>& table() {
 }
 
 // ---- torch_npu
-
-struct LibraryArg {
-  std::string kind, name;
-  bool required = false, keyword = false;
-};
-
-std::vector<LibraryArg> library_args(std::string_view signature) {
-  std::vector<LibraryArg> args;
-  std::size_t at = signature.find('(') + 1;
-  const std::size_t end = signature.find(") ->");
-  bool keyword = false;
-  int depth = 0;
-  std::size_t start = at;
-  for (; at <= end; ++at) {
-    const char c = signature[at];
-    if (c == '(' || c == '[') ++depth;
-    if ((c == ')' || c == ']') && at != end) --depth;
-    if (at != end && (c != ',' || depth > 0)) continue;
-    std::string_view text = signature.substr(start, at - start);
-    while (text.starts_with(' ')) text.remove_prefix(1);
-    start = at + 1;
-    if (text == "*") {
-      keyword = true;
-      continue;
-    }
-    if (text.empty()) continue;
-    const std::size_t equals = text.find('=');
-    const std::string_view head = text.substr(0, equals);
-    const std::size_t space = head.rfind(' ');
-    args.push_back({std::string(head.substr(0, space)), std::string(head.substr(space + 1)),
-                    equals == std::string_view::npos, keyword});
-  }
-  return args;
-}
 
 std::string_view first_signature(const Node& n) {
   if (n.op->npu == nullptr) return {};

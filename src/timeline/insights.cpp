@@ -17,28 +17,10 @@
 
 namespace tk {
 
-using nlohmann::json;
-
-std::string_view insight_category(InsightKind kind) {
-  switch (kind) {
-    case InsightKind::module_bubble:
-      return "module_bubble";
-    case InsightKind::operator_jitter:
-      return "operator_jitter";
-    case InsightKind::theoretical_deviation:
-      return "theoretical_deviation";
-    case InsightKind::vector_sequence:
-      return "vector_sequence";
-    case InsightKind::tensor_movement:
-      return "tensor_movement";
-  }
-  return "";
-}
-
 namespace {
 
+using nlohmann::json;
 constexpr std::size_t top_k = 5;
-
 double us(double ns) { return ns / 1e3; }
 
 class Finder {

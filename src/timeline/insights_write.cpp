@@ -8,6 +8,22 @@
 
 namespace tk {
 
+std::string_view insight_category(InsightKind kind) {
+  switch (kind) {
+    case InsightKind::module_bubble:
+      return "module_bubble";
+    case InsightKind::operator_jitter:
+      return "operator_jitter";
+    case InsightKind::theoretical_deviation:
+      return "theoretical_deviation";
+    case InsightKind::vector_sequence:
+      return "vector_sequence";
+    case InsightKind::tensor_movement:
+      return "tensor_movement";
+  }
+  return "";
+}
+
 using nlohmann::json;
 
 namespace {

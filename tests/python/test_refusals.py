@@ -49,7 +49,7 @@ def test_usage(refused, stories, tmp_path):
     assert "fuse_" in refused(
         "TK0702", "optimize", stories, *out, "--moves", "nothing_like_it_at_all"
     )
-    refused("TK0703", "optimize", stories, *out, "--target", "a3")
+    refused("TK0703", "optimize", stories, *out, "--target", "a4")
     (tmp_path / "file").write_text("mine")
     refused("TK0704", "optimize", stories, "-o", tmp_path / "file")
     refused("TK0705", "run", stories, "--ids", "1,two")
