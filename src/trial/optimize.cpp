@@ -346,9 +346,11 @@ class Pipeline {
     for (const Site* site : chosen) {
       const SiteGraph cut = cut_out(now, *site);
       const std::vector<std::int64_t>& ids = reference_.sequences.front().ids;
+      // A decode graph may rely on one query a sequence by now.
+      const std::ptrdiff_t most = row->phase == name_of_phase(Phase::decode) ? 1 : 5;
       const std::vector<std::int64_t> some(
           ids.begin(),
-          ids.begin() + std::min<std::ptrdiff_t>(5, static_cast<std::ptrdiff_t>(ids.size())));
+          ids.begin() + std::min<std::ptrdiff_t>(most, static_cast<std::ptrdiff_t>(ids.size())));
       const NumericCheck c =
           check_site(move, cut, record(now, cut.boundary, model_.weights, some), model_.weights);
       if (!c.done) {

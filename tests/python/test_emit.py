@@ -65,12 +65,16 @@ def run_golden(command, model, binary, target, tmp_path, tried=False):
         out = tmp_path / "out"
         flags = ["--golden", golden, "--target", target, "-q"]
         subprocess.run([binary, "optimize", model, "-o", out, *flags], check=True)
-        model = out
+        checkpoint = model = out
+        if not (out / "config.json").exists():  # the capture has none
+            (out / "config.json").write_text("{}")
+    else:
+        checkpoint = checkpoint_of(model, tmp_path / "checkpoint")
     name = json.loads(emit(binary, model, folder, "--target", target, "--json"))["name"]
     job = {
         "folder": str(folder),
         "name": name,
-        "checkpoint": str(model if tried else checkpoint_of(model, tmp_path / "checkpoint")),
+        "checkpoint": str(checkpoint),
         "golden": str(golden),
     }
     if target == "cpu":
