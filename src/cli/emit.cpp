@@ -28,6 +28,9 @@ emit::Model of_deployment(const std::string& path, const std::string& name) {
   m.name = emit::python_name(name.empty() ? d.name : name);
   m.prefill = std::move(d.engine.prefill);
   m.decode = std::move(d.engine.decode);
+  // The runner that is written asks for the logits of each request's last token.
+  for (Graph* g : {&m.prefill, &m.decode})
+    if (g->find_input("logit_rows") == nullptr) apply_move(*find_move("move_logit_rows"), *g);
   m.weights = std::move(d.engine.weights);
   m.config = std::move(d.config);
   m.block_size = d.engine.block_size;

@@ -29,14 +29,19 @@ std::vector<std::string> load_weights_lines(const Source& source) {
       "for name, tensor in weights:",
   };
   if (!wrapper.empty())
-    lines.insert(lines.end(), {
-                                  "    if name not in places and name.startswith(\"" + wrapper +
-                                      wrapper + "\"):  # of a captured model",
-                                  "        name = name.removeprefix(\"" + wrapper + "\")",
-                              });
-  for (const auto& [name, own] : source.prefill->paths.tied)
-    lines.insert(lines.end(), {"    if name == \"" + name + "\":  # one table with two names",
+    lines.insert(lines.end(),
+                 {
+                     "    bare = name.removeprefix(\"" + wrapper + "\")  # of a captured model",
+                     "    if name not in places and (bare in places or bare.startswith(\"" +
+                         wrapper + "\")):",
+                     "        name = bare",
+                 });
+  for (const auto& [name, own] : source.prefill->paths.tied) {
+    const std::string names = wrapper.empty() ? "== \"" + name + "\""
+                                              : "in (\"" + name + "\", \"" + wrapper + name + "\")";
+    lines.insert(lines.end(), {"    if name " + names + ":  # one table with two names",
                                "        name = \"" + own + "\""});
+  }
   if (experts) {
     lines.insert(lines.end(),
                  {
