@@ -108,7 +108,7 @@ def test_stories_runs_on_the_emulation(emulation, tokamak_binary, stories, tmp_p
     check(run_golden(emulation, stories, tokamak_binary, target, tmp_path), False)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", ["a2", pytest.param("a3", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("model", MODELS)
 def test_golden_tokens(emulation, tokamak_binary, shared_models, tmp_path, model, target, request):
     if model == "deepseek-v3-bf16":
