@@ -5,13 +5,12 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "ops/cost.h"
 
 namespace tk {
 namespace {
 
-double bytes_of(const Type& t) {
-  return static_cast<double>(t.numel().value()) * static_cast<double>(size_of(t.dtype));
-}
+using ops::bytes_of;
 
 Type concrete_type(const Type& t, const SymEnv& env) {
   Type c{t.dtype, {}};

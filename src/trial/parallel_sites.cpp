@@ -59,9 +59,7 @@ Verdict judge_call(std::string_view op_name,
     return {VerdictKind::not_adaptable, e.message(), "types", {}};
   }
   const FusionSite* tree = find_fusion_site(site);
-  if (verdict.kind == VerdictKind::pending && verdict.constraint == not_named_id(target) &&
-      tree != nullptr && has_word(tree->targets, name_of(target)))
-    verdict = {VerdictKind::adaptable, "", "", {verdict.reason}};
+  if (tree != nullptr) settle(*tree, target, &verdict);
   if (verdict.ok()) {
     verdict.kind = VerdictKind::adaptable_after;
     verdict.constraint =

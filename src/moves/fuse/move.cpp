@@ -30,26 +30,13 @@ Move move_of(std::string name, std::string doc, std::vector<Rewrite> rewrites, P
 
 namespace {
 
-// A document that does not name the device does not hold up what is used there.
-void settle(std::vector<Site>* sites, const FusionSite& tree, Target target) {
-  if (target == Target::cpu || !has_word(tree.targets, name_of(target))) return;
-  for (Site& s : *sites) {
-    if (s.verdict.kind != VerdictKind::pending || s.verdict.constraint != not_named_id(target))
-      continue;
-    s.verdict.notes.push_back(cat(s.verdict.reason, "; the recipes use it there [", tree.id, "]"));
-    s.verdict.kind = VerdictKind::adaptable;
-    s.verdict.constraint.clear();
-    s.verdict.reason.clear();
-  }
-}
-
 Move listed(Move move, Where where, std::string_view site) {
   move.where = where;
   move.site = site;
   if (const FusionSite* tree = find_fusion_site(site))
     move.find = [inner = move.find, tree](const Graph& graph, Target target) {
       std::vector<Site> sites = inner(graph, target);
-      settle(&sites, *tree, target);
+      for (Site& s : sites) settle(*tree, target, &s.verdict);
       return sites;
     };
   if (where != Where::any)

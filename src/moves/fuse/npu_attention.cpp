@@ -10,18 +10,6 @@ namespace {
 
 constexpr std::string_view fia = "npu.npu_fused_infer_attention_score_v2";
 
-bool has_operator(const Args& a) { return a.f64("softcap") == 0.0 && a.text("mask") != "chunk"; }
-
-Attrs mask_attrs(const Args& a, Attrs attrs) {
-  const bool window = a.text("mask") == "window";
-  attrs.set("sparse_mode", Sym(a.text("mask") == "full" ? 0 : window ? 4 : 3));
-  if (window) {
-    attrs.set("pre_tokens", Sym(a.i64("window") - 1));
-    attrs.set("next_tokens", Sym(0));
-  }
-  return attrs;
-}
-
 }  // namespace
 
 // A prompt's own keys and values, before they go to the cache: no table, no gather. For prompts

@@ -13,6 +13,21 @@ Value* flat_cache(Build& b, Value* cache) {
   return b.op("aten.reshape", {cache}, {{"shape", SymDims{s[0], s[1], s[2] * s[3]}}});
 }
 
+bool has_operator(const Args& attention) {
+  return attention.f64("softcap") == 0.0 && attention.text("mask") != "chunk";
+}
+
+Attrs mask_attrs(const Args& attention, Attrs attrs) {
+  const std::string& mask = attention.text("mask");
+  const bool window = mask == "window";
+  attrs.set("sparse_mode", Sym(mask == "full" ? 0 : window ? 4 : 3));
+  if (window) {
+    attrs.set("pre_tokens", Sym(attention.i64("window") - 1));
+    attrs.set("next_tokens", Sym(0));
+  }
+  return attrs;
+}
+
 Value* triangle(Build& b) {
   for (Node* n = b.graph.first(); n != nullptr && n != b.before; n = n->next)
     if (n->is("aten.triu") && n->out()->type.shape == SymDims{2048, 2048} &&
@@ -80,10 +95,7 @@ Move name_attention() {
                 "npu.npu_fused_infer_attention_score_v2")
             .match(root)
             .when("no softcap, no chunks: the operator has neither",
-                  [=](const Match& m) {
-                    const Args a = m.node(root)->args();
-                    return a.f64("softcap") == 0.0 && a.text("mask") != "chunk";
-                  })
+                  [=](const Match& m) { return has_operator(m.node(root)->args()); })
             .when(f.window ? "a window" : "no window",
                   [=](const Match& m) {
                     return (m.node(root)->args().text("mask") == "window") == f.window;
@@ -92,18 +104,11 @@ Move name_attention() {
               const Args a = b.matched(root)->args();
               const bool full = a.text("mask") == "full";
               const SymDims& cache = b[k]->type.shape;
-              Attrs attrs{{"num_query_heads", b[q]->type.dim(1)},
-                          {"num_key_value_heads", cache[2]},
-                          {"softmax_scale", a.f64("scale")},
-                          {"input_layout", std::string("TND")},
-                          {"block_size", cache[1]},
-                          {"sparse_mode", Sym(full       ? 0
-                                              : f.window ? 4
-                                                         : 3)}};
-              if (f.window) {
-                attrs.set("pre_tokens", Sym(a.i64("window") - 1));
-                attrs.set("next_tokens", Sym(0));
-              }
+              const Attrs attrs = mask_attrs(a, {{"num_query_heads", b[q]->type.dim(1)},
+                                                 {"num_key_value_heads", cache[2]},
+                                                 {"softmax_scale", a.f64("scale")},
+                                                 {"input_layout", std::string("TND")},
+                                                 {"block_size", cache[1]}});
               Value* key = flat_cache(b, b[k]);
               Value* value = b[v] == b[k] ? key : flat_cache(b, b[v]);
               return std::vector<Value*>{

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+
 namespace tk {
 
 std::span<const FusionSite> fusion_sites() {
@@ -27,6 +29,15 @@ bool has_word(std::string_view list, std::string_view word) {
     list.remove_prefix(std::min(end + 1, list.size()));
   }
   return false;
+}
+
+void settle(const FusionSite& site, Target target, Verdict* verdict) {
+  if (target == Target::cpu || !has_word(site.targets, name_of(target))) return;
+  if (verdict->kind != VerdictKind::pending || verdict->constraint != not_named_id(target)) return;
+  verdict->notes.push_back(cat(verdict->reason, "; the recipes use it there [", site.id, "]"));
+  verdict->kind = VerdictKind::adaptable;
+  verdict->constraint.clear();
+  verdict->reason.clear();
 }
 
 }  // namespace tk

@@ -4,6 +4,8 @@
 #include <span>
 #include <string_view>
 
+#include "graph/rewrite.h"
+
 namespace tk {
 
 struct FusionSite {
@@ -18,5 +20,9 @@ struct FusionSite {
 std::span<const FusionSite> fusion_sites();
 const FusionSite* find_fusion_site(std::string_view id);
 bool has_word(std::string_view list, std::string_view word);  // apart by spaces
+
+// A document that does not name the device does not hold up what is used there: such a verdict
+// becomes adaptable, with a note.
+void settle(const FusionSite& site, Target target, Verdict* verdict);
 
 }  // namespace tk
