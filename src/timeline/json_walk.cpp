@@ -2,7 +2,6 @@
 
 #include <simdjson.h>
 
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -28,7 +27,7 @@ const std::uint32_t* JsonIndex::begin() const { return impl_->structural_indexes
 const std::uint32_t* JsonIndex::end() const { return begin() + impl_->n_structural_indexes; }
 
 bool json_unescaped(std::string_view raw, std::string& scratch, std::string_view& value) {
-  if (std::memchr(raw.data(), '\\', raw.size()) == nullptr) {
+  if (raw.find('\\') == raw.npos) {
     value = raw;
     return true;
   }

@@ -2,6 +2,7 @@
 
 #include <simdjson.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/error.h"
@@ -70,7 +71,7 @@ std::string_view StringPool::store(std::string_view text) {
     block_at_ = blocks_.back().get();
     block_left_ = size;
   }
-  std::memcpy(block_at_, text.data(), text.size());
+  std::copy(text.begin(), text.end(), block_at_);
   std::string_view kept(block_at_, text.size());
   block_at_ += text.size();
   block_left_ -= text.size();
