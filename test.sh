@@ -62,7 +62,7 @@ check_python() {
   .venv/bin/ruff check . && .venv/bin/ruff format --check .
 }
 test_python() {
-  .venv/bin/python -m pytest -q -rs --junit-xml="$results/pytest.xml" 2>&1 | tail -40
+  OMP_NUM_THREADS=1 .venv/bin/python -m pytest -q -rs -n "$jobs" --dist loadfile --junit-xml="$results/pytest.xml" 2>&1 | tail -40
 }
 
 rm -rf "$results"
