@@ -57,7 +57,7 @@ struct Chunk {
   // Makes the events those of `inner`.
   void assign(std::string_view inner) {
     char* p = text.room(inner.size() + 2);
-    std::memmove(p + 1, inner.data(), inner.size());
+    if (!inner.empty()) std::memmove(p + 1, inner.data(), inner.size());
     size = inner.size() + 2;
     close();
   }
