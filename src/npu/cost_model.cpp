@@ -11,7 +11,7 @@ namespace {
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 std::int64_t padded(std::int64_t v, std::int64_t to) { return ceil_div(v, to) * to; }
 
-std::string_view head_of(const Kernel& k, std::int64_t blocks) {
+std::string_view head_of(const KernelWork& k, std::int64_t blocks) {
   switch (k.family) {
     case Family::matmul:
     case Family::grouped_matmul:
@@ -63,7 +63,7 @@ Tiling tiling_of(const Product& p, int bits, std::int64_t cores) {
   return t;
 }
 
-sim::Launch launch_of(const Kernel& k, const DeviceFile& device, const CostFile& costs) {
+sim::Launch launch_of(const KernelWork& k, const DeviceFile& device, const CostFile& costs) {
   const Facts& c = costs.numbers;
   const auto cubes = static_cast<std::int64_t>(device.numbers.at("cube_cores"));
   const auto vectors = static_cast<std::int64_t>(device.numbers.at("vector_cores"));

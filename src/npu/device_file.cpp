@@ -99,6 +99,9 @@ const npu_data::Embedded* embedded(std::string_view name) {
   return nullptr;
 }
 
+// The folder has two files beside those of devices.
+bool is_device(std::string_view name) { return name != "cost" && name != "validation"; }
+
 CostFile costs_of(std::string_view text, const std::string& file) {
   CostFile c;
   c.numbers = facts_of(parse(text, file), file);
@@ -129,7 +132,7 @@ double Facts::at(std::string_view name) const {
 std::vector<std::string> device_names() {
   std::vector<std::string> names;
   for (std::size_t i = 0; i < npu_data::file_count; ++i)
-    if (npu_data::files[i].name != "cost") names.emplace_back(npu_data::files[i].name);
+    if (is_device(npu_data::files[i].name)) names.emplace_back(npu_data::files[i].name);
   return names;
 }
 
@@ -137,7 +140,7 @@ DeviceFile load_device_file(std::string_view name) {
   if (name == "a2") name = default_a2;
   if (name == "a3") name = default_a3;
   if (name.ends_with(".json")) return device_of(read_file(std::string(name)), std::string(name));
-  const npu_data::Embedded* e = name == "cost" ? nullptr : embedded(name);
+  const npu_data::Embedded* e = is_device(name) ? embedded(name) : nullptr;
   if (e != nullptr) return device_of(e->json, cat("src/npu/devices/", name, ".json"));
   std::string all = "a2, a3";
   for (const std::string& n : device_names()) all += ", " + n;
@@ -180,7 +183,8 @@ sim::DeviceParams params_of(const DeviceFile& device, const CostFile& costs, sim
   p.l2_rate = tera(device.numbers.at("l2_tb_s"));
   p.core_hbm_read = whole("core_hbm_read");
   p.core_hbm_write = whole("core_hbm_write");
-  p.core_l2 = whole("core_l2");
+  p.core_l2_read = whole("core_l2_read");
+  p.core_l2_write = whole("core_l2_write");
   p.gap = time("gap_us");
   p.gap_mix = time(mode == sim::Mode::eager ? "gap_mix_us" : "gap_mix_graph_us");
   p.record = time("record_us");
@@ -202,6 +206,7 @@ sim::DeviceParams params_of(const DeviceFile& device, const CostFile& costs, sim
   p.sync_full = time("sync_full_us");
   p.links = device.links;
   p.link_permille = permille("link_share");
+  p.per_peer = time("per_peer_us");
   p.collective_setup = time("collective_setup_us");
   p.collective_setup_ai_cpu = time("collective_setup_ai_cpu_us");
   return p;

@@ -54,7 +54,7 @@ class Lowering {
     if (last == nullptr || step_.kernels().empty())
       throw UserError("TK1415", "there is no operator to be timed in this graph");
     if (step_.kernels().back().stream != main_stream) end_on_main(*last);
-    for (const Kernel& k : step_.kernels()) step_.updates += k.family == Family::attention ? 1 : 0;
+    for (const KernelWork& k : step_.kernels()) step_.updates += k.family == Family::attention ? 1 : 0;
     return std::move(step_);
   }
 
@@ -127,9 +127,9 @@ class Lowering {
     const auto found = tensors_.find(&v);
     if (found != tensors_.end()) return found->second;
     const bool weight = known_.count(&v) != 0 || v.kind == ValueKind::weight;
-    const Storage storage = weight                         ? Storage::weight
-                            : v.kind == ValueKind::state ? Storage::state
-                                                         : Storage::activation;
+    const TensorKind storage = weight                         ? TensorKind::weight
+                            : v.kind == ValueKind::state ? TensorKind::state
+                                                         : TensorKind::activation;
     std::int64_t size = bytes(v) / share(v) / rows_share(v);
     if (const auto w = weight_share_.find(&v); w != weight_share_.end()) size /= w->second;
     return tensors_[&v] = step_.tensor(storage, size);
@@ -168,7 +168,7 @@ class Lowering {
   // Rows to experts and back: the rows of this rank, over all ranks that have experts.
   void exchange(const Node& n, const Value& rows, sim::CollectiveKind kind) {
     const std::int64_t size = bytes(rows) / rows_share(rows);
-    Kernel k;
+    KernelWork k;
     k.family = Family::collective;
     k.type = kind == sim::CollectiveKind::dispatch ? "MoeDistributeDispatch"
                                                     : "MoeDistributeCombine";
@@ -185,7 +185,7 @@ class Lowering {
 
   void collective(const Node& n, const Value& v, sim::CollectiveKind kind, std::int64_t degree) {
     if (degree == 1) return;
-    Kernel k;
+    KernelWork k;
     k.family = Family::collective;
     k.type = kind == sim::CollectiveKind::all_reduce ? "hcom_allReduce_" : "hcom_allGather_";
     sim::Collective c;
@@ -197,7 +197,7 @@ class Lowering {
     finish(n, &k, {{t, step_.bytes_of(t), false}, {t, step_.bytes_of(t), true}});
   }
 
-  void finish(const Node& n, Kernel* k, std::vector<Operand> operands) {
+  void finish(const Node& n, KernelWork* k, std::vector<Operand> operands) {
     k->operands = std::move(operands);
     k->place = place_of(n);
     if (n.loc != nullptr) k->module = n.loc->module;
@@ -210,7 +210,7 @@ class Lowering {
   }
 
   void end_on_main(const Node& n) {
-    Kernel k;
+    KernelWork k;
     k.type = "Identity";
     const int t = tensor_of(*n.out());
     finish(n, &k, {{t, std::min<std::int64_t>(step_.bytes_of(t), 512), false}});
@@ -218,7 +218,7 @@ class Lowering {
 
   void add_kernel(const Node& n) {
     const Cost cost = cost_of(n, env_, load_);
-    Kernel k;
+    KernelWork k;
     k.type = kernel_type(n.op->name);
     k.family = family_of(n, cost);
     k.default_rule = n.op->cost == nullptr;
@@ -253,7 +253,7 @@ class Lowering {
   }
 
   // What is read of each input: small ones whole, the largest what is left of the operator's cost.
-  std::vector<Operand> plain(const Node& n, const Cost& cost, Kernel* k, bool split_weight) {
+  std::vector<Operand> plain(const Node& n, const Cost& cost, KernelWork* k, bool split_weight) {
     std::vector<const Value*> ins;
     for (const Value* v : n.inputs)
       if (v != nullptr && std::find(ins.begin(), ins.end(), v) == ins.end()) ins.push_back(v);
@@ -310,7 +310,7 @@ class Lowering {
   }
 
   // Rows in groups: only the weights of experts that get a row are read (VN-28).
-  std::vector<Operand> grouped(const Node& n, Kernel* k, bool column, bool row) {
+  std::vector<Operand> grouped(const Node& n, KernelWork* k, bool column, bool row) {
     const Value& x = *n.in(0);
     const Value& w = *n.in(1);
     const std::int64_t rows_all = x.type.dim(0).eval(env_);
@@ -342,7 +342,7 @@ class Lowering {
             {tw, std::min(step_.bytes_of(tw), per_expert * hit), false}};
   }
 
-  void products(const Node& n, const Cost& cost, bool column, bool row, Kernel* k) {
+  void products(const Node& n, const Cost& cost, bool column, bool row, KernelWork* k) {
     k->bits = static_cast<int>(size_of(n.in(0)->type.dtype)) * 8;
     if (is_attention(n)) {
       attention(n, cost, k);
@@ -373,7 +373,7 @@ class Lowering {
 
   // Queries of a head group against the keys they see, once for the scores and once for the sum;
   // the keys are the free axis of both, so that long sequences are split over the cores.
-  void attention(const Node& n, const Cost& cost, Kernel* k) {
+  void attention(const Node& n, const Cost& cost, KernelWork* k) {
     const Type& q = n.in(0)->type;
     const std::int64_t heads =
         std::max<std::int64_t>(1, (q.rank() >= 3 ? q.dim(1).eval(env_) : 1) / share(*n.in(0)));
@@ -395,7 +395,7 @@ class Lowering {
     k->products.push_back(p);
   }
 
-  void describe(const Node& n, Kernel* k) const {
+  void describe(const Node& n, KernelWork* k) const {
     const auto text = [&](const Value* v, std::string* shapes, std::string* types, bool first) {
       if (!first) *shapes += ';';
       if (!first && types != nullptr) *types += ';';

@@ -55,7 +55,7 @@ std::string_view family_name(Family f) {
   return names[static_cast<std::size_t>(f)];
 }
 
-int Step::tensor(Storage storage, std::int64_t bytes) {
+int Step::tensor(TensorKind storage, std::int64_t bytes) {
   storage_.push_back(storage);
   sizes_.push_back(std::max<std::int64_t>(bytes, 1));
   return static_cast<int>(sizes_.size()) - 1;
@@ -77,7 +77,7 @@ int Step::traffic(std::vector<std::int64_t> bytes) {
   return static_cast<int>(traffic_.size()) - 1;
 }
 
-std::int64_t Step::total(Storage s) const {
+std::int64_t Step::total(TensorKind s) const {
   std::int64_t sum = 0;
   for (std::size_t i = 0; i < sizes_.size(); ++i)
     if (storage_[i] == s) sum += sizes_[i];
@@ -88,7 +88,7 @@ std::vector<std::int64_t> Step::addresses() const {
   std::vector<std::int64_t> at(sizes_.size(), -1);
   std::int64_t fixed = 0;
   for (std::size_t i = 0; i < sizes_.size(); ++i) {
-    if (storage_[i] == Storage::activation) continue;
+    if (storage_[i] == TensorKind::activation) continue;
     at[i] = fixed;
     fixed += aligned(sizes_[i]);
   }
@@ -103,7 +103,7 @@ std::vector<std::int64_t> Step::addresses() const {
     }
     for (const Operand& o : kernels_[k].operands) {
       const auto t = static_cast<std::size_t>(o.tensor);
-      if (storage_[t] != Storage::activation || last[t] != k) continue;
+      if (storage_[t] != TensorKind::activation || last[t] != k) continue;
       arena.give(at[t] - fixed, aligned(sizes_[t]));
       last[t] = kernels_.size();  // given once
     }
@@ -120,7 +120,7 @@ sim::Plan plan_of(const Step& step, const DeviceFile& device, const CostFile& co
   plan.input_bytes = step.input_bytes;
   plan.updates = step.updates;
   int streams = 1;
-  for (const Kernel& k : step.kernels_) streams = std::max(streams, k.stream + 1);
+  for (const KernelWork& k : step.kernels_) streams = std::max(streams, k.stream + 1);
   plan.streams.resize(static_cast<std::size_t>(streams));
   const auto n_streams = static_cast<std::size_t>(streams);
 
@@ -158,7 +158,7 @@ sim::Plan plan_of(const Step& step, const DeviceFile& device, const CostFile& co
 
   std::map<std::string, int> numbers;  // "MatMulV2" -> how many so far
   for (std::size_t i = 0; i < n; ++i) {
-    const Kernel& k = step.kernels_[i];
+    const KernelWork& k = step.kernels_[i];
     sim::Launch l = launch_of(k, device, costs);
     l.stream = k.stream;
     std::vector<sim::Access> accesses;

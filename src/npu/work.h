@@ -39,7 +39,7 @@ struct Operand {
   bool write = false;
 };
 
-struct Kernel {
+struct KernelWork {
   Family family = Family::pointwise;
   std::string type;    // "MatMulV2", as kernel_details.csv has it
   std::string module;  // "model.layers.0.self_attn"
@@ -56,32 +56,32 @@ struct Kernel {
   bool default_rule = false;  // the operator has no cost rule of its own
 };
 
-enum class Storage : std::uint8_t { weight, state, activation };
+enum class TensorKind : std::uint8_t { weight, state, activation };
 
 // Tensors get addresses when all is known: weights and states one after the other, activations in
 // an arena by their lifetime, so that what is reused is in L2 (VN-42).
 class Step {
  public:
-  int tensor(Storage storage, std::int64_t bytes);
+  int tensor(TensorKind storage, std::int64_t bytes);
   std::int64_t bytes_of(int tensor) const { return sizes_[static_cast<std::size_t>(tensor)]; }
-  void add(Kernel kernel) { kernels_.push_back(std::move(kernel)); }
-  const std::vector<Kernel>& kernels() const { return kernels_; }
+  void add(KernelWork kernel) { kernels_.push_back(std::move(kernel)); }
+  const std::vector<KernelWork>& kernels() const { return kernels_; }
   int group(std::int32_t first, std::int32_t size, std::int32_t stride = 1);
   // Tokens of members to each other (VN-73); returns the index for Collective::traffic.
   int traffic(std::vector<std::int64_t> bytes);
 
-  std::int64_t weight_bytes() const { return total(Storage::weight); }
-  std::int64_t state_bytes() const { return total(Storage::state); }
+  std::int64_t weight_bytes() const { return total(TensorKind::weight); }
+  std::int64_t state_bytes() const { return total(TensorKind::state); }
   std::int64_t input_bytes = 0;  // copied in by each replay
   std::int32_t updates = 0;      // launches that npugraph_ex updates
 
  private:
   friend sim::Plan plan_of(const Step&, const DeviceFile&, const CostFile&, sim::Mode);
-  std::int64_t total(Storage s) const;
+  std::int64_t total(TensorKind s) const;
   std::vector<std::int64_t> addresses() const;
-  std::vector<Storage> storage_;
+  std::vector<TensorKind> storage_;
   std::vector<std::int64_t> sizes_;
-  std::vector<Kernel> kernels_;
+  std::vector<KernelWork> kernels_;
   std::vector<sim::Group> groups_;
   std::vector<sim::Traffic> traffic_;
 };
@@ -91,7 +91,7 @@ sim::Plan plan_of(const Step& step, const DeviceFile& device, const CostFile& co
                   sim::Mode mode);
 
 // The terms of one kernel as the simulator takes them, without addresses.
-sim::Launch launch_of(const Kernel& kernel, const DeviceFile& device, const CostFile& costs);
+sim::Launch launch_of(const KernelWork& kernel, const DeviceFile& device, const CostFile& costs);
 
 // Cycles of a cube core for the product's tiles that fall to the busiest of `cores`, and blocks.
 struct Tiling {
