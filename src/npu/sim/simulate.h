@@ -37,7 +37,7 @@ struct DeviceParams {
   std::int32_t l2_keep_permille = 500;  // of l2_bytes: a larger operand passes by (VN-40)
   BytesPerSecond l2_rate = 3'000'000'000'000;
   // Per core and cycle, bytes: from memory, to memory; from L2 (VN-23, VN-24).
-  std::int32_t core_hbm_read = 36, core_hbm_write = 36, core_l2 = 110;
+  std::int32_t core_hbm_read = 36, core_hbm_write = 36, core_l2_read = 110, core_l2_write = 86;
 
   Ps gap = 20'000, gap_mix = 1'100'000;                     // VN-30
   Ps record = 20'000, wait = 30'000, after_wait = 100'000;  // VN-31
@@ -64,7 +64,8 @@ struct DeviceParams {
   std::vector<LinkLevel> links = {{"HCCS", 8, 196'000'000'000, 500'000, 7},
                                   {"RoCE", 1 << 20, 25'000'000'000, 1'500'000, 1}};
   std::int32_t link_permille = 700;
-  Ps collective_setup = 20'000'000;
+  Ps per_peer = 700'000;  // a Write Value
+  Ps collective_setup = 15'000'000;
   Ps collective_setup_ai_cpu = 40'000'000;
 };
 
@@ -79,7 +80,8 @@ struct SimOptions {
   std::uint64_t jitter_seed = 0;
   std::int32_t jitter_ppm = 0;  // cv of durations, in millionths; 0: none (VN-81)
   std::vector<std::pair<Ps, std::int32_t>> mhz_from;  // --freq-drop (VN-36), by time
-  bool check = false;  // conservation of bytes and of core time, as it goes (VN-84)
+  // The launch of the next replay is issued while one runs; else when it is done (VN-51).
+  bool launch_ahead = false;
 };
 
 // Why a stream stood still before a launch, or a launch took longer than it would alone (VN-90).
@@ -105,6 +107,7 @@ struct Span {
   std::int32_t launch = 0;  // index into Plan::launches
   std::int32_t step = 0;
   Ps start = 0, end = 0;
+  Ps head = 0, tail = 0;
   Ps peers = 0;  // of it: waiting for other ranks (communication.json keeps it apart from transfer)
   std::int32_t cubes = 0, vectors = 0;  // cores, the most at a time
   std::int32_t waves = 1;
@@ -150,8 +153,9 @@ struct Result {
   Bounds bounds;
   std::int64_t l2_hit = 0, l2_miss = 0, l2_evicted_dirty = 0;
   Ps host_busy = 0;
-  std::uint64_t events = 0;    // handled; for the speed
-  std::uint64_t hash() const;  // of all times (VN-133)
+  std::int32_t steps_simulated = 0;  // the others are repetitions: L2 was as before (VN-82)
+  std::uint64_t events = 0;          // handled; for the speed
+  std::uint64_t hash() const;        // of all times (VN-133)
 };
 
 // Throws UserError TK1401 for a Plan that cannot be run (VN-05: limit beyond the device, event that
