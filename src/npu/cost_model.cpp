@@ -22,11 +22,13 @@ std::string_view head_of(const KernelWork& k, std::int64_t blocks) {
       return "head_norm_us";
     case Family::routing:
       return "head_sort_us";
+    case Family::rope:
+      return "head_rope_us";
+    case Family::gather:
+      return "head_gather_us";
     case Family::collective:
     case Family::pointwise:
-    case Family::rope:
     case Family::cache:
-    case Family::gather:
     case Family::quant:
       break;
   }

@@ -123,7 +123,6 @@ class Lowering {
     } else {
       const int y = act(*p, wide);
       e_.vector("HcPost", module, Family::pointwise, {all, p->x}, p->tokens * wide * 12, p->tokens, y);
-      p->x = p->x;
     }
   }
 

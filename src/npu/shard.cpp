@@ -45,7 +45,11 @@ class Sharder {
       }
       return;
     }
-    if (split) mark(n, Split::split);
+    if (!split) return;
+    mark(n, Split::split);
+    // A cache that gets a rank's heads has no others.
+    for (const int u : n.op->updates)
+      if (u >= 0) out_.of[n.inputs[static_cast<std::size_t>(u)]] = Split::split;
   }
 
   Sharding take() { return std::move(out_); }

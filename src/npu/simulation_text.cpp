@@ -142,9 +142,11 @@ std::string explain_text(const Simulation& s, const DeviceFile& device, const Co
     out += fmt::format("  {:<12} {:>10.3f} us\n", "head", us(l.head));
     for (std::size_t i = 0; i < sim::term_count; ++i)
       if (span.term[i] > 0 || span.alone[i] > 0)
-        out += fmt::format("  {:<12} {:>10.3f} us  (alone {:.3f} us)\n",
-                           sim::term_name(static_cast<sim::Term>(i)), us(span.term[i]),
-                           us(span.alone[i]));
+        out += fmt::format("  {:<12} {:>10.3f} us{}\n", sim::term_name(static_cast<sim::Term>(i)),
+                           us(span.term[i]),
+                           span.alone[i] > 0 && span.alone[i] < span.term[i]
+                               ? fmt::format("  ({:.3f} us alone)", us(span.alone[i]))
+                               : "");
     out += fmt::format(
         "  bytes        HBM {} read, {} written; L2 {} moved, {} of them found there\n"
         "  cycles       cube {} and vector {} a block, {} blocks\n",
