@@ -22,7 +22,7 @@ namespace {
 
 struct Flags {
   std::string model, out, target = "a3", device, phase = "decode", mode = "ge_graph", without,
-                          explain, sweep, costs, cases, configs;
+                          explain, sweep, costs, cases, configs, unknown_op;
   std::vector<std::string> compare;
   std::int64_t batch = 1, kv = 4096, tokens = 0, tp = 1, ep = 1, block_size = 128;
   double zipf = 0;
@@ -217,6 +217,19 @@ int run(const Flags& f) {
   parse_effects(f.without);
   progress(cat("reading ", f.model));
   const Subject subject = open_subject(f, target);
+  if (subject.graph && f.unknown_op.empty()) {
+    const std::vector<std::string> unknown = unknown_operators(*subject.graph);
+    if (!unknown.empty()) {
+      std::string all;
+      for (const std::string& u : unknown) all += "\n    " + u;
+      const UserError error =
+          UserError("TK1415", cat("the time of ", unknown.size(),
+                                  " operators is not known and not guessed:", all))
+              .help("--unknown-op bytes takes the time to move their bytes, and says so");
+      fmt::print(stderr, "{}\n", error.what());
+      return 1;
+    }
+  }
   if (!f.sweep.empty()) return sweep(subject, f, d, progress);
   progress("simulating");
   const Simulation s = simulate(subject, f, d, f.batch);
@@ -265,6 +278,8 @@ void add_simulate(CLI::App& app, int* exit_code) {
   c->add_option("--mode", f->mode, "eager, npugraph_ex or ge_graph")->capture_default_str();
   c->add_flag("--streams", f->streams, "Shared experts on a stream of their own");
   c->add_flag("--no-fuse", f->no_fuse, "A captured model's cached graph without fused operators");
+  c->add_option("--unknown-op", f->unknown_op, "bytes: unknown operators cost what they move")
+      ->check(CLI::IsMember({"bytes"}));
   c->add_option("--without", f->without, "Effects to leave out, apart by commas");
   c->add_option("--explain", f->explain, "A kernel by name or type, term by term");
   c->add_option("--compare", f->compare, "Two folders that simulate -o wrote")->expected(2);

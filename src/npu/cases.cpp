@@ -212,25 +212,32 @@ class Runner {
   }
 
  private:
-  const Simulation& simulation(const Scenario& s, const std::string& model, const std::string& run,
-                               Step* step) {
-    const std::string path = cat(folder_, "/", model, ".json");
-    *step = lower_config(read_file(path), path, s.step);
+  // A step that was run, and the work it was made of.
+  struct Ran {
+    Step step;
+    Simulation simulation;
+  };
+
+  const Ran& ran(const Scenario& s, const std::string& model, const std::string& run) {
     const auto found = done_.find(run);
     if (found != done_.end()) return found->second;
+    const std::string path = cat(folder_, "/", model, ".json");
+    Ran out;
+    out.step = lower_config(read_file(path), path, s.step);
     Scene scene;
     scene.model = model;
     scene.phase = s.step.prefill ? "prefill" : "decode";
     std::uint32_t without = 0;
     if (s.kernels_only) without = parse_effects("host");
-    return done_[run] = simulate_step(*step, load_device_file(s.device), costs_, s.mode,
-                                      std::move(scene), without);
+    out.simulation = simulate_step(out.step, load_device_file(s.device), costs_, s.mode,
+                                   std::move(scene), without);
+    return done_[run] = std::move(out);
   }
 
-  void predict(const Record& r, const std::string& metric, const std::string& formula, Scenario s,
+  void predict(const Record& r, const std::string& metric, const std::string& formula,
+               const Scenario& s,
                CaseResult* out) {
-    Step step;
-    const Simulation& sim = simulation(s, out->model, out->run, &step);
+    const auto& [step, sim] = ran(s, out->model, out->run);
     if (metric == "component_us") {
       out->predicted = component(sim, step, r.text(r.at("metric", "component"), "component"), out);
       return;
@@ -319,7 +326,7 @@ class Runner {
 
   const std::string& folder_;
   const CostFile& costs_;
-  std::map<std::string, Simulation> done_;  // by run
+  std::map<std::string, Ran> done_;  // by run
 };
 
 double quantile(std::vector<double> v, double q) {

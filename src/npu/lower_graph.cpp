@@ -424,6 +424,19 @@ class Lowering {
 
 }  // namespace
 
+std::vector<std::string> unknown_operators(const Graph& graph) {
+  std::vector<std::string> out;
+  std::set<std::string_view> seen;
+  for (const Node* n : nodes(graph)) {
+    if (n->op->view != nullptr) continue;
+    const bool unknown = n->is("tk.opaque") || ((is_product(*n) || is_attention(*n)) &&
+                                                n->op->cost == nullptr);
+    if (unknown && seen.insert(n->op->name).second)
+      out.push_back(cat(place_of(*n), n->loc != nullptr ? " in " + n->loc->module : ""));
+  }
+  return out;
+}
+
 Step lower_graph(const Graph& graph, const StepShape& shape, const Degrees& degrees) {
   return Lowering(graph, shape, degrees).run();
 }

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "graph/graph.h"
 #include "npu/work.h"
@@ -25,9 +27,12 @@ struct Degrees {
   bool streams = false;  // shared experts on a stream of their own
 };
 
+// Operators whose time cannot be told from their inputs and results (VN-05): products and attention
+// without a cost rule, and what the import did not know. Each once, with a place.
+std::vector<std::string> unknown_operators(const Graph& graph);
+
 // Throws TK1413 for a size that a symbol does not have or that is not positive, TK1414 for degrees
-// that do not divide what they are to divide (heads, experts), TK1415 for an operator that has no
-// time here (it may not be known how much it reads).
+// that do not divide what they are to divide (heads, experts), TK1415 for a graph without work.
 Step lower_graph(const Graph& graph, const StepShape& shape, const Degrees& degrees);
 
 }  // namespace tk
