@@ -102,9 +102,16 @@ Alone alone(const Loop& e, const Span& span) {
     for (std::size_t k = 0; k < term_count; ++k)
       if (last[k] > 0) t[k] = before + last[k];
   }
+  // Beside others it may begin on fewer cores; then the last block can be alone in a round of its
+  // own, as in any schedule from a list.
+  Ps straggler = 0;
+  if (e.p.streams.size() > 1 && slots > 1 && !u.gang) {
+    const auto one = terms_of(e, span, 1, 1, 1, false, false);
+    straggler = *std::max_element(one.begin(), one.end());
+  }
   if (l.engine == Engine::prefetch) t[5] = std::max({t[5], t[2]}) + t[3];  // piece by piece
   const auto whole = terms_of(e, span, slots, blocks, rounds, true, false);
-  a.rounds = std::max(with_overlap(l, t), with_overlap(l, whole));
+  a.rounds = std::max(with_overlap(l, t), with_overlap(l, whole)) + straggler;
   return a;
 }
 
