@@ -26,15 +26,19 @@ std::pair<Ps, Ps> both(__int128 a, Work cap_a, __int128 b, Work cap_b, Work capa
   return {tb + over(std::max<__int128>(0, a - __int128{rate_a} * tb), cap_a), tb};
 }
 
-// The terms of `blocks` of the launch on `slots`, in rounds.
+// The terms of `blocks` of the launch on `slots`, in rounds. `least`: as if reads and writes shared
+// the bus in the best way.
 std::array<Ps, term_count> terms_of(const Loop& e, const Span& span, std::int32_t slots,
-                                    std::int64_t blocks, std::int64_t rounds, bool first) {
+                                    std::int64_t blocks, std::int64_t rounds, bool first,
+                                    bool least) {
   const Launch& l = e.p.launches[at(span.launch)];
   const Unit& u = e.r.units[at(e.r.unit_of[at(span.launch)])];
   const std::int64_t all = std::max(1, slots == 0 ? 1 : l.blocks);
   if (slots == 0) blocks = 1, rounds = 1;
   const auto share = [&](std::int64_t bytes) { return (__int128{bytes} * blocks + all - 1) / all; };
-  const auto cost = hbm_cost(e.d, span.hbm_read, span.hbm_write);
+  // A prefetch reads in pieces and writes what had to go meanwhile.
+  const auto cost = l.engine == Engine::prefetch ? hbm_cost(e.d, 1, 0)
+                                                 : hbm_cost(e.d, span.hbm_read, span.hbm_write);
   const auto work = [&](__int128 bytes, std::int64_t c) -> __int128 {
     return (bytes * c << work_bits) / 1000;
   };
@@ -49,10 +53,16 @@ std::array<Ps, term_count> terms_of(const Loop& e, const Span& span, std::int32_
   std::array<Ps, term_count> t{};
   t[0] = over(__int128{e.jittered(span.launch, l.cube_cycles * rounds, 1)} * 1'000'000, e.d.mhz);
   t[1] = over(__int128{e.jittered(span.launch, l.vector_cycles * rounds, 1)} * 1'000'000, e.d.mhz);
-  std::tie(t[2], t[3]) =
-      both(work(share(span.hbm_read), cost[0]), cap(e.d.core_hbm_read * 1000LL, cost[0]),
-           work(share(span.hbm_write), cost[1]), cap(e.d.core_hbm_write * 1000LL, cost[1]),
-           capacity(res_hbm));
+  const __int128 read = work(share(span.hbm_read), cost[0]);
+  const __int128 write = work(share(span.hbm_write), cost[1]);
+  const Work read_cap = cap(e.d.core_hbm_read * 1000LL, cost[0]);
+  const Work write_cap = cap(e.d.core_hbm_write * 1000LL, cost[1]), bus = capacity(res_hbm);
+  if (l.engine == Engine::prefetch || least) {
+    t[2] = over(read, std::min(read_cap, bus)), t[3] = over(write, std::min(write_cap, bus));
+    if (least) (t[2] > t[3] ? t[2] : t[3]) = std::max({t[2], t[3], over(read + write, bus)});
+  } else {
+    std::tie(t[2], t[3]) = both(read, read_cap, write, write_cap, bus);
+  }
   std::int64_t written = 0;
   for (std::int32_t k = 0; k < l.accesses.count; ++k) {
     const Access& a = e.p.accesses[at(l.accesses.begin + k)];
@@ -81,19 +91,27 @@ Alone alone(const Loop& e, const Span& span) {
   Alone a;
   const std::int64_t blocks = slots == 0 ? 1 : l.blocks;
   const std::int64_t rounds = slots == 0 ? 1 : (blocks + slots - 1) / slots;
-  a.term = terms_of(e, span, slots, blocks, rounds, true);
+  a.term = terms_of(e, span, slots, blocks, rounds, true, true);
   const std::int64_t full = slots == 0 ? 1 : blocks / slots;
   const std::int64_t rest = slots == 0 ? 0 : blocks % slots;
   std::array<Ps, term_count> t{};
-  if (full > 0) t = terms_of(e, span, slots, full * std::max(1, slots), full, true);
+  if (full > 0) t = terms_of(e, span, slots, full * std::max(1, slots), full, true, false);
   if (rest > 0) {
-    const auto last = terms_of(e, span, static_cast<std::int32_t>(rest), rest, 1, full == 0);
+    const auto last = terms_of(e, span, static_cast<std::int32_t>(rest), rest, 1, full == 0, false);
     const Ps before = *std::max_element(t.begin(), t.end());
     for (std::size_t k = 0; k < term_count; ++k)
       if (last[k] > 0) t[k] = before + last[k];
   }
+  // Beside others it may begin on fewer cores; then the last block can be alone in a round of its
+  // own, as in any schedule from a list.
+  Ps straggler = 0;
+  if (e.p.streams.size() > 1 && slots > 1 && !u.gang) {
+    const auto one = terms_of(e, span, 1, 1, 1, false, false);
+    straggler = *std::max_element(one.begin(), one.end());
+  }
   if (l.engine == Engine::prefetch) t[5] = std::max({t[5], t[2]}) + t[3];  // piece by piece
-  a.rounds = with_overlap(l, t);
+  const auto whole = terms_of(e, span, slots, blocks, rounds, true, false);
+  a.rounds = std::max(with_overlap(l, t), with_overlap(l, whole)) + straggler;
   return a;
 }
 

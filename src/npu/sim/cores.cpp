@@ -1,6 +1,7 @@
 // Cores are given by blocks, in the order of (priority, ready time, stream) (VN-32).
 #include <algorithm>
 
+#include "base/error.h"
 #include "npu/sim/loop.h"
 
 namespace tk::sim {
@@ -57,7 +58,10 @@ static void change(RankState* rk, const DeviceParams& d, Ps now, const Unit& u,
 void Loop::take(std::int32_t stream, std::int32_t slots) {
   StreamState& st = s.streams[at(stream)];
   const Unit& u = unit_at(st);
-  change(&s.ranks[at(u.rank)], d, s.now, u, slots);
+  RankState& rk = s.ranks[at(u.rank)];
+  change(&rk, d, s.now, u, slots);
+  TK_CHECK(without(Effect::cores) || (rk.cube >= 0 && rk.vector >= 0 && rk.ai_cpu >= 0),
+           "more cores given than there are");
   st.held += slots;
   st.spare += slots;
   st.span.cubes = std::max(st.span.cubes, st.held * u.cube);
@@ -133,8 +137,7 @@ void Loop::assign(std::int32_t rank) {
     const bool later =
         !rk.waiting.empty() && rk.waiting[0] != stream && before_in_order(rk.waiting[0], stream);
     if (!room && !later) continue;
-    cut_waves(stream);
-    again = true;
+    again |= cut_waves(stream);
   }
   if (again) grant(rank);
 }

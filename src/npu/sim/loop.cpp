@@ -359,7 +359,8 @@ void Loop::begin_head(std::int32_t stream) {
       if (a.cube == 0 && b.cube == 0) set = u.vector;
       if (a.vector == 0 && b.vector == 0) set = u.cube;
       t = p.segments[at(l.segment)].preload ? d.part_preloaded : d.part_cold;
-      t += d.sync_base + (d.sync_full - d.sync_base) * set / all;
+      // One core alone has nobody to wait for.
+      if (set > 1) t += d.sync_base + (d.sync_full - d.sync_base) * set / all;
     }
   }
   if (l.collective != none && !without(Effect::links)) t += comm_of(l, u.rank).setup;

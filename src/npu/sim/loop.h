@@ -67,6 +67,7 @@ struct StreamState {
   std::int32_t unit = none, part = 0;
   bool mix_before = false, ran = false;
   std::uint32_t version = 0;  // of its timer
+  std::uint32_t timers = 0;   // of its batches, so far
   Ps since = 0;               // end of the unit before
   Ps free_at = 0;             // since, plus what recording took
   Ps issued = 0, last_event = 0, ready = 0;
@@ -200,7 +201,7 @@ class Loop {
   void term_done(std::int32_t stream, std::int32_t batch, Term term);
   void batch_done(std::int32_t stream, std::int32_t batch);
   void batch_timer(std::int32_t stream, std::int32_t batch);
-  void cut_waves(std::int32_t stream);
+  bool cut_waves(std::int32_t stream);
   void end_work(std::int32_t stream);
   Work cap_of(std::int32_t stream, const Batch& b, Term term) const;
   Work l2_cap(std::int64_t read, std::int64_t written, std::int64_t cores) const;

@@ -47,6 +47,9 @@ void check_launch(const Plan& p, const DeviceParams& d, std::int32_t i) {
     bad("a list of it reaches beyond the Plan's", "fill it with append()");
   if (l.collective != none && (l.collective < 0 || at(l.collective) >= p.collectives.size()))
     bad(cat("collective ", l.collective, " is not there"), "add it to the Plan");
+  if (l.engine == Engine::prefetch &&
+      (l.cube_cycles | l.vector_cycles | l.hbm_read | l.hbm_write | l.l2_bytes | l.fixed) != 0)
+    bad("a prefetch has work beyond the ranges that it brings", "give it accesses only");
   if (l.collective == none && l.engine == Engine::communication)
     bad("communicates without a collective", "set Launch::collective");
   if (l.segment != none && (l.segment < 0 || at(l.segment) >= p.segments.size()))

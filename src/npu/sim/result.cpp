@@ -103,6 +103,7 @@ void take_step(Loop* loop, Ps from, Result* result) {
     return a.end != b.end ? a.end < b.end : a.launch < b.launch;
   });
   const std::size_t begin = result->spans.size();
+  for (Span& span : spans) span.alone = alone(*loop, span).term;
   if (begin == 0) {
     result->bounds = bounds_of(*loop, spans, from);
     result->spans = std::move(spans);

@@ -65,7 +65,7 @@ struct DeviceParams {
                                   {"RoCE", 1 << 20, 25'000'000'000, 1'500'000, 1}};
   std::int32_t link_permille = 700;
   Ps per_peer = 700'000;  // a Write Value
-  Ps collective_setup = 15'000'000;
+  Ps collective_setup = 20'000'000;
   Ps collective_setup_ai_cpu = 40'000'000;
 };
 

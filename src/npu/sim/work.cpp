@@ -144,11 +144,12 @@ void Loop::begin_batch(std::int32_t stream, std::int32_t slots) {
     b.slots = run;
     release(stream, slots - run);
   }
+  // Alone it does all its rounds in one batch; whoever comes can have the later ones cut off.
   const bool contended =
       !u.gang && !rk.waiting.empty() && !(rk.waiting.size() == 1 && rk.waiting[0] == stream);
-  if (run > 0 && slots > 0 && !contended) b.waves = std::max(1, st.blocks_left / run);
+  if (run > 0 && slots > 0 && !contended) b.waves = (st.blocks_left + run - 1) / run;
   if (b.waves > 1 && !u.gang) ++rk.merged;
-  b.blocks = run * b.waves;
+  b.blocks = std::min(run * b.waves, st.blocks_left);
   b.from = s.now;
   b.round = st.rounds_done + 1;
   st.span.waves = std::max(st.span.waves, b.round + b.waves - 1);
@@ -199,10 +200,13 @@ void Loop::begin_batch(std::int32_t stream, std::int32_t slots) {
 }
 
 void Loop::batch_timer(std::int32_t stream, std::int32_t batch) {
-  Batch& b = s.streams[at(stream)].batches[at(batch)];
+  StreamState& st = s.streams[at(stream)];
+  Batch& b = st.batches[at(batch)];
+  // Numbers are not used again: a timer that a cut left behind must not end a later batch.
+  b.version = ++st.timers;
   Ps t = b.left[2];
   for (std::size_t k = 0; k < 2; ++k) t = std::max(t, (b.left[k] + s.mhz - 1) / s.mhz);
-  push({b.from + t, ev_batch, p.streams[at(stream)].rank, stream, batch, ++b.version});
+  push({b.from + t, ev_batch, p.streams[at(stream)].rank, stream, batch, b.version});
 }
 
 // The compute terms of a batch are over.
@@ -336,14 +340,23 @@ Ps with_overlap(const Launch& l, const std::array<Ps, term_count>& term) {
          static_cast<Ps>(static_cast<__int128>(longest) * (active - 1) * l.overlap_ppm / 1'000'000);
 }
 
-// Rounds of a batch that have not begun go back to those that wait (see assign).
-void Loop::cut_waves(std::int32_t stream) {
+// Rounds of a batch that have not begun go back to the blocks that wait (see assign); false: all
+// have.
+bool Loop::cut_waves(std::int32_t stream) {
   StreamState& st = s.streams[at(stream)];
   const Unit& u = unit_at(st);
+  bool changed = false;
   for (std::size_t i = 0; i < st.batches.size(); ++i) {
     Batch& b = st.batches[i];
     if (!b.live || b.waves == 1) continue;
     for (const std::size_t which : {res_hbm, res_l2}) settle(&resource(u.rank, which));
+    std::array<Flow*, 3> flows{};
+    for (const std::size_t which : {res_hbm, res_l2})
+      for (Flow& f : resource(u.rank, which).flows)
+        if (f.stream == stream && f.batch == static_cast<std::int32_t>(i))
+          flows[at(f.term) - at(Term::hbm_read)] = &f;
+    const auto cost = [&](std::size_t k) { return k < 2 ? st.cost[k] : 1000; };
+    // Rounds done: as many as the slowest term has.
     const Ps dt = s.now - b.from;
     std::int32_t done = b.waves - 1;
     const auto progress = [&](__int128 total, __int128 left) {
@@ -352,16 +365,12 @@ void Loop::cut_waves(std::int32_t stream) {
     };
     for (std::size_t k = 0; k < 2; ++k)
       progress(b.total[k], std::max<Work>(0, b.left[k] - dt * s.mhz));
-    std::array<Flow*, 3> flows{};
-    for (const std::size_t which : {res_hbm, res_l2})
-      for (Flow& f : resource(u.rank, which).flows)
-        if (f.stream == stream && f.batch == static_cast<std::int32_t>(i))
-          flows[at(f.term) - at(Term::hbm_read)] = &f;
-    const auto cost = [&](std::size_t k) { return k < 2 ? st.cost[k] : 1000; };
     for (std::size_t k = 0; k < 3; ++k)
       progress(work_of(b.total[2 + k], cost(k)), flows[k] != nullptr ? flows[k]->left : 0);
     const std::int32_t back = b.waves - done - 1;
     if (back == 0) continue;
+    changed = true;
+    const std::int32_t blocks = b.blocks - b.slots * (b.waves - back);
     for (std::size_t k = 0; k < 2; ++k) {
       const Work each = b.total[k] / b.waves;
       b.left[k] = std::max<Work>(b.left[k] - each * back, std::min<Work>(b.left[k], dt * s.mhz));
@@ -370,10 +379,11 @@ void Loop::cut_waves(std::int32_t stream) {
     for (std::size_t k = 0; k < 3; ++k) {
       if (flows[k] == nullptr) continue;
       // Whole bytes go back, so that none is lost.
-      const std::int64_t fits = static_cast<std::int64_t>(
+      const auto fits = static_cast<std::int64_t>(
           static_cast<__int128>(flows[k]->left) * 1000 / cost(k) >> work_bits);
       const std::int64_t bytes = std::min(
-          fits, static_cast<std::int64_t>(static_cast<__int128>(b.total[2 + k]) * back / b.waves));
+          fits,
+          static_cast<std::int64_t>(static_cast<__int128>(b.total[2 + k]) * blocks / b.blocks));
       const Work w = std::min(flows[k]->left, work_of(bytes, cost(k)));
       flows[k]->left -= w;
       b.total[2 + k] -= bytes;
@@ -382,16 +392,17 @@ void Loop::cut_waves(std::int32_t stream) {
       res.bytes -= bytes;
       res.demanded -= w;
     }
-    const std::int32_t each = b.blocks / b.waves;
-    st.blocks_left += each * back;
-    b.blocks -= each * back;
+    st.blocks_left += blocks;
+    b.blocks -= blocks;
     b.waves -= back;
     if (b.waves == 1) --s.ranks[at(u.rank)].merged;
     refill(static_cast<std::size_t>(u.rank) * per_rank + res_hbm);
     refill(static_cast<std::size_t>(u.rank) * per_rank + res_l2);
-    if (b.left[0] > 0 || b.left[1] > 0 || b.left[2] > 0) batch_timer(stream, static_cast<int>(i));
+    if (b.left[0] > 0 || b.left[1] > 0 || b.left[2] > 0)
+      batch_timer(stream, static_cast<std::int32_t>(i));
   }
-  if (wants_cores(st)) wait_for_cores(stream);
+  if (changed && wants_cores(st)) wait_for_cores(stream);
+  return changed;
 }
 
 // The next piece of a prefetch that is not in L2 yet; false: nothing is left.
