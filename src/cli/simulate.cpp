@@ -124,8 +124,8 @@ std::vector<std::int64_t> parse_sweep(const std::string& text) {
   long long last = 0;
   long long step = 1;
   int used = 0;
-  const int n = std::sscanf(text.c_str(), "batch=%lld..%lld%n:%lld%n", &first, &last, &used, &step,
-                            &used);
+  const int n =
+      std::sscanf(text.c_str(), "batch=%lld..%lld%n:%lld%n", &first, &last, &used, &step, &used);
   if (n < 2 || static_cast<std::size_t>(used) != text.size() || first < 1 || last < first ||
       step < 1 || (last - first) / step >= 4096)
     throw UserError("TK1422", cat("'", text, "' is no sweep"))
@@ -140,8 +140,8 @@ int sweep(const Subject& s, const Flags& f, const Npu& d, Progress& progress) {
   for (const std::int64_t batch : parse_sweep(f.sweep)) {
     progress(cat("batch ", batch));
     const Simulation r = simulate(s, f, d, batch);
-    points.push_back({batch, r.scene.tokens, r.step_ms(),
-                      static_cast<double>(r.weight_bytes + r.state_bytes)});
+    points.push_back(
+        {batch, r.scene.tokens, r.step_ms(), static_cast<double>(r.weight_bytes + r.state_bytes)});
   }
   const double memory = d.file.numbers.at("hbm_gib") * (1LL << 30);
   const Band band = band_of(band_kind(d.mode));
@@ -159,10 +159,10 @@ int sweep(const Subject& s, const Flags& f, const Npu& d, Progress& progress) {
   }
   fmt::print("{:>6} {:>10} {:>14} {:>10}\n", "batch", "step ms", "tokens/s", "memory GiB");
   for (const SweepPoint& p : points)
-    fmt::print("{:>6} {:>10.3f} {:>14.1f} {:>10.1f}{}\n", p.batch, p.step_ms,
-               p.tokens_per_second(), p.bytes / (1LL << 30),
-               p.bytes > memory ? "  does not fit" : "");
-  if (!f.out.empty()) fmt::print("plot      {}\n", (std::filesystem::path(f.out) / "sweep.html").string());
+    fmt::print("{:>6} {:>10.3f} {:>14.1f} {:>10.1f}{}\n", p.batch, p.step_ms, p.tokens_per_second(),
+               p.bytes / (1LL << 30), p.bytes > memory ? "  does not fit" : "");
+  if (!f.out.empty())
+    fmt::print("plot      {}\n", (std::filesystem::path(f.out) / "sweep.html").string());
   return 0;
 }
 
@@ -174,9 +174,8 @@ std::string result_text(const std::string& path) {
 
 int cases(const Flags& f, const CostFile& costs) {
   const std::string folder =
-      f.configs.empty()
-          ? (std::filesystem::path(f.cases).parent_path() / "model_configs").string()
-          : f.configs;
+      f.configs.empty() ? (std::filesystem::path(f.cases).parent_path() / "model_configs").string()
+                        : f.configs;
   const Validation v = run_cases(read_file(f.cases), f.cases, folder, costs);
   const std::string json = to_json(v);
   if (!f.out.empty()) {
@@ -205,8 +204,7 @@ int run(const Flags& f) {
   if (!parse_target(f.target, &target) || target == Target::cpu)
     throw UserError("TK0703", cat("there is no target '", f.target, "' to simulate"))
         .help("the targets are a2 and a3");
-  const Npu d{load_device_file(f.device.empty() ? f.target : f.device), costs,
-                 parse_mode(f.mode)};
+  const Npu d{load_device_file(f.device.empty() ? f.target : f.device), costs, parse_mode(f.mode)};
   if (d.file.target != f.target)
     throw UserError("TK1411", cat("the device ", d.file.name, " is of target ", d.file.target,
                                   ", and the target is ", f.target));
@@ -258,7 +256,8 @@ int run(const Flags& f) {
 void add_simulate(CLI::App& app, int* exit_code) {
   auto f = std::make_shared<Flags>();
   CLI::App* c = app.add_subcommand("simulate", "How long a step would take on an NPU, and why");
-  c->add_option("model", f->model, "A .pt2, a folder with one or that optimize made, a config.json");
+  c->add_option("model", f->model,
+                "A .pt2, a folder with one or that optimize made, a config.json");
   c->add_option("--target", f->target, "a2 or a3")->capture_default_str();
   c->add_option("--device", f->device, "A variant of the target, or the path of a device file");
   c->add_option("--costs", f->costs, "A cost file in place of the built-in one");

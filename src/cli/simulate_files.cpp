@@ -65,8 +65,8 @@ std::string write_simulated_profile(const Simulation& s, const std::string& fold
 }
 
 std::string sweep_json(const std::vector<SweepPoint>& points, const std::string& model,
-                       const std::string& device, const std::string& mode,
-                       const std::string& phase, const Band& band, double memory) {
+                       const std::string& device, const std::string& mode, const std::string& phase,
+                       const Band& band, double memory) {
   nlohmann::ordered_json j;
   j["kind"] = "simulated";
   j["model"] = model;
@@ -86,8 +86,8 @@ std::string sweep_json(const std::vector<SweepPoint>& points, const std::string&
 }
 
 std::string sweep_html(const std::vector<SweepPoint>& points, const std::string& model,
-                       const std::string& device, const std::string& mode,
-                       const std::string& phase, const Band& band, double memory) {
+                       const std::string& device, const std::string& mode, const std::string& phase,
+                       const Band& band, double memory) {
   constexpr double width = 760;
   constexpr double height = 420;
   constexpr double left = 80;
@@ -137,8 +137,7 @@ std::string sweep_html(const std::vector<SweepPoint>& points, const std::string&
   for (const SweepPoint& p : points)
     rows += fmt::format(
         "<tr><td>{}</td><td>{:.3f}</td><td>{:.1f}</td><td>{:.1f}</td><td>{}</td></tr>\n", p.batch,
-        p.step_ms, p.tokens_per_second(), p.bytes / (1LL << 30),
-        p.bytes <= memory ? "yes" : "no");
+        p.step_ms, p.tokens_per_second(), p.bytes / (1LL << 30), p.bytes <= memory ? "yes" : "no");
   const std::string error =
       band.cases > 0 ? fmt::format("9 of 10 of {} published {}s were off by at most {:.0f} %.",
                                    band.cases, band.kind, 100 * band.p90)

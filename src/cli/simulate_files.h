@@ -19,11 +19,11 @@ struct SweepPoint {
 };
 
 std::string sweep_json(const std::vector<SweepPoint>& points, const std::string& model,
-                       const std::string& device, const std::string& mode,
-                       const std::string& phase, const Band& band, double memory);
+                       const std::string& device, const std::string& mode, const std::string& phase,
+                       const Band& band, double memory);
 // Throughput against latency, an SVG in a page that needs nothing from a network.
 std::string sweep_html(const std::vector<SweepPoint>& points, const std::string& model,
-                       const std::string& device, const std::string& mode,
-                       const std::string& phase, const Band& band, double memory);
+                       const std::string& device, const std::string& mode, const std::string& phase,
+                       const Band& band, double memory);
 
 }  // namespace tk::cli

@@ -26,8 +26,10 @@ class Record {
   Record(const Json& j, const std::string& file) : j_(j), file_(file) {}
 
   [[noreturn]] void fail(const std::string& what) const {
-    throw UserError("TK1421", what).at(file_).in_module(id()).help(
-        "records look as in published_cases.json");
+    throw UserError("TK1421", what)
+        .at(file_)
+        .in_module(id())
+        .help("records look as in published_cases.json");
   }
   std::string id() const {
     return j_.contains("id") && j_["id"].is_string() ? j_["id"].get<std::string>() : "a record";
@@ -109,10 +111,12 @@ struct Scenario {
 // What of a record's execution has no counterpart here.
 std::string refusal(const Record& r) {
   const std::string mode = r.text(r.at("execution", "mode"), "mode");
-  if (has(mode, "unfused")) return "its unfused operators are not described: no kernel list to time";
+  if (has(mode, "unfused"))
+    return "its unfused operators are not described: no kernel list to time";
   if (r.flag("execution", "ngram_outside_graph"))
     return "an embedding outside the graph, which the config does not describe";
-  if (r.flag("execution", "kv_offload")) return "offload of the KV cache to the host is not lowered";
+  if (r.flag("execution", "kv_offload"))
+    return "offload of the KV cache to the host is not lowered";
   if (r.flag("execution", "attention_ffn_disaggregation"))
     return "attention and experts on different devices are not lowered";
   if (r.count(r.at("parallel", "pp"), "pp", 1) > 1) return "pipeline stages are not lowered";
@@ -154,18 +158,19 @@ Scenario scenario_of(const Record& r, CaseResult* out) {
   c.shared_elsewhere = r.flag("execution", "external_shared_experts");
   const std::string mode = r.text(r.at("execution", "mode"), "mode");
   s.kernels_only = has(mode, "kernel time only");
-  s.mode = mode.starts_with("eager") && !s.kernels_only ? sim::Mode::eager
+  s.mode = mode.starts_with("eager") && !s.kernels_only        ? sim::Mode::eager
            : has(mode, "npugraph_ex") || has(mode, "aclgraph") ? sim::Mode::npugraph_ex
-                                                                 : sim::Mode::ge_graph;
+                                                               : sim::Mode::ge_graph;
   if (r.flag("execution", "core_split"))
     out->notes.emplace_back("its split of cores between streams is left out");
-  if (r.flag("execution", "superkernel")) out->notes.emplace_back("its SuperKernel scopes are left out");
+  if (r.flag("execution", "superkernel"))
+    out->notes.emplace_back("its SuperKernel scopes are left out");
   if (has(mode, "not stated") || has(mode, "assumed"))
     out->notes.emplace_back("the mode is an assumption");
   const std::string variant = r.text(r.at("device", "variant"), "variant");
   const std::string family = r.text(r.at("device", "family"), "family");
-  s.device = family == "A3" ? (has(variant, "560") ? "a3-560t" : "a3-752t")
-             : has(variant, "376") ? "910b2"
+  s.device = family == "A3"          ? (has(variant, "560") ? "a3-560t" : "a3-752t")
+             : has(variant, "376")   ? "910b2"
              : has(variant, "910B2") ? "910b2"
              : has(variant, "910B4") ? "910b4"
                                      : "910b3";
@@ -193,11 +198,11 @@ class Runner {
     out.refused = refusal(r);
     Scenario s = scenario_of(r, &out);
     const std::string klass = r.text(r.at("klass"), "klass");
-    out.kind = kernel                     ? "kernel"
-               : klass == "serving"       ? "served step"
-               : klass == "peer_baseline" ? "peer baseline"
+    out.kind = kernel                       ? "kernel"
+               : klass == "serving"         ? "served step"
+               : klass == "peer_baseline"   ? "peer baseline"
                : s.mode == sim::Mode::eager ? "eager step"
-                                             : "graph step";
+                                            : "graph step";
     // The starts of kernels in cost.json are read off this source's kernel tables.
     out.informed = has(r.text(r.at("source"), "source"), "paddle_ocr_vl_npu") && kernel;
     if (!out.refused.empty()) return out;
@@ -235,15 +240,15 @@ class Runner {
   }
 
   void predict(const Record& r, const std::string& metric, const std::string& formula,
-               const Scenario& s,
-               CaseResult* out) {
+               const Scenario& s, CaseResult* out) {
     const auto& [step, sim] = ran(s, out->model, out->run);
     if (metric == "component_us") {
       out->predicted = component(sim, step, r.text(r.at("metric", "component"), "component"), out);
       return;
     }
     if (metric == "kernel_us") {
-      out->predicted = one_kernel(sim, step, r.text(r.at("metric", "component"), "component"), s, out);
+      out->predicted =
+          one_kernel(sim, step, r.text(r.at("metric", "component"), "component"), s, out);
       return;
     }
     FormulaNames names;
@@ -305,8 +310,8 @@ class Runner {
       const bool is = has(name, "rope")        ? kernel.family == Family::rope
                       : has(name, "swish")     ? kernel.type == "SwiGlu"
                       : has(name, "embedding") ? has(kernel.module, "embed_tokens")
-                      : has(name, "lm_head")   ? kernel.family == Family::matmul &&
-                                                   has(kernel.module, "lm_head")
+                      : has(name, "lm_head")
+                          ? kernel.family == Family::matmul && has(kernel.module, "lm_head")
                       : has(name, "attention") ? kernel.family == Family::attention
                       : has(name, "norm")      ? kernel.family == Family::norm
                       : has(name, "scatter")   ? kernel.family == Family::cache
@@ -363,8 +368,7 @@ void summarise(Validation* v) {
     if (!fresh) continue;
     const double error = c.step_s / c.published_step_s - 1;
     by_kind[c.kind].push_back(error);
-    if (c.kind == "graph step")
-      by_model[c.model + "/" + c.phase].push_back(std::abs(error));
+    if (c.kind == "graph step") by_model[c.model + "/" + c.phase].push_back(std::abs(error));
   }
   for (const auto& [kind, errors] : by_kind) v->bands.push_back(band(kind, errors));
   std::vector<double> medians;

@@ -14,8 +14,9 @@ class Reader {
   Reader(const Json& j, const std::string& file) : j_(j), file_(file) {}
 
   [[noreturn]] void fail(const std::string& what) const {
-    throw UserError("TK1416", what).at(file_).help(
-        "capture the model and give its .pt2: the graph says what a config does not");
+    throw UserError("TK1416", what)
+        .at(file_)
+        .help("capture the model and give its .pt2: the graph says what a config does not");
   }
 
   bool has(const char* name) const { return j_.contains(name) && !j_[name].is_null(); }

@@ -35,8 +35,8 @@ Fact fact_of(const std::string& name, const Json& j, const std::string& file) {
   f.value = j["value"].get<double>();
   if (!std::isfinite(f.value) || f.value < 0)
     bad(file, cat("'", name, "' is ", f.value, "; a number of 0 or more is expected"));
-  for (auto [key, to] : {std::pair{"unit", &f.unit}, {"source", &f.source},
-                         {"certainty", &f.certainty}}) {
+  for (auto [key, to] :
+       {std::pair{"unit", &f.unit}, {"source", &f.source}, {"certainty", &f.certainty}}) {
     if (!j.contains(key) || !j[key].is_string()) bad(file, cat("'", name, "' has no ", key));
     *to = j[key].get<std::string>();
   }

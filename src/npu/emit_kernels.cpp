@@ -42,7 +42,9 @@ int EmitKernels::linear(const std::string& module, int x, std::int64_t rows, std
   const int y = step_->tensor(TensorKind::activation, rows * n * (act_bits == 32 ? 4 : 2));
   KernelWork m;
   m.family = Family::matmul;
-  m.type = act_bits == 8 ? "QuantBatchMatmulV3" : weight_bits < 16 ? "WeightQuantBatchMatmulV2" : "MatMulV2";
+  m.type = act_bits == 8      ? "QuantBatchMatmulV3"
+           : weight_bits < 16 ? "WeightQuantBatchMatmulV2"
+                              : "MatMulV2";
   m.module = module;
   m.products = {{rows, n, k, 1}};
   m.bits = act_bits;
@@ -62,7 +64,8 @@ void EmitKernels::per_head(const std::string& module, int x, std::int64_t heads,
   m.type = "TransposeBatchMatMul";
   m.module = module;
   m.products = {{rows, n, k, heads}};
-  m.operands = {all_of(x, false), all_of(weight(module, heads * k * n * 2), false), all_of(y, true)};
+  m.operands = {all_of(x, false), all_of(weight(module, heads * k * n * 2), false),
+                all_of(y, true)};
   put(std::move(m));
 }
 

@@ -41,7 +41,8 @@ class EmitKernels {
             std::int64_t rows, std::int64_t width, int y);
   // `vector_bytes` go through the vector units; parts as in KernelWork; y absent: a few bytes.
   void vector(const std::string& type, const std::string& module, Family family,
-              const std::vector<int>& in, std::int64_t vector_bytes, std::int64_t parts, int y = -1);
+              const std::vector<int>& in, std::int64_t vector_bytes, std::int64_t parts,
+              int y = -1);
   void cache_write(const std::string& module, int x, int cache, std::int64_t bytes);
   void recurrent(const std::string& type, const std::string& module, const std::vector<int>& in,
                  int state, int y, std::int64_t state_bytes, double vector_bytes);
@@ -56,9 +57,7 @@ class EmitKernels {
 
  private:
   void put(KernelWork kernel);
-  Operand all_of(int tensor, bool write) const {
-    return {tensor, step_->bytes_of(tensor), write};
-  }
+  Operand all_of(int tensor, bool write) const { return {tensor, step_->bytes_of(tensor), write}; }
   Step* step_;
   std::map<std::string, int> weights_, caches_;
   std::map<int, int> quantised_;  // what is left of x in 8 bits

@@ -1,6 +1,6 @@
 // Arithmetic of published metrics: + - * / ( ), numbers and five names.
-#include <charconv>
 #include <cctype>
+#include <charconv>
 
 #include "base/error.h"
 #include "npu/validation.h"
@@ -73,7 +73,8 @@ class Parser {
       return v;
     }
     std::size_t n = 0;
-    while (n < r.size() && (std::isalnum(static_cast<unsigned char>(r[n])) != 0 || r[n] == '_')) ++n;
+    while (n < r.size() && (std::isalnum(static_cast<unsigned char>(r[n])) != 0 || r[n] == '_'))
+      ++n;
     const std::string_view name = r.substr(0, n);
     at_ += n;
     if (name == "S") return names_.S;

@@ -32,18 +32,13 @@ class Lowering {
     for (Part& p : work) embed(&p, "model.embed_tokens");
     for (std::size_t i = 0; i < c_.layers.size(); ++i)
       for (Part& p : work) layer(&p, cat("model.layers.", i), c_.layers[i]);
-    for (Part& p : work) head(&p, "lm_head", s_.prefill);
-    for (std::int64_t d = 0; d < s_.drafts; ++d)
-      for (Part& p : work) draft(&p, d);
-    // The last kernel picks the tokens of all parts.
-    e_.stream = 0;
-    e_.vector("ArgMaxV2", "sampler", Family::routing, [&] {
-      std::vector<int> logits;
-      for (const Part& p : work) logits.push_back(p.x);
-      return logits;
-    }(), 8, 1);
+    Part whole = joined(work);
+    head(&whole, "lm_head", s_.prefill);
+    for (std::int64_t d = 0; d < s_.drafts; ++d) draft(&whole, d);
+    e_.vector("ArgMaxV2", "sampler", Family::routing, {whole.x}, out_.bytes_of(whole.x) * 2, 0);
     out_.input_bytes = s_.sequences * s_.query_len * 24;
-    for (const KernelWork& k : out_.kernels()) out_.updates += k.family == Family::attention ? 1 : 0;
+    for (const KernelWork& k : out_.kernels())
+      out_.updates += k.family == Family::attention ? 1 : 0;
     return std::move(out_);
   }
 
@@ -55,6 +50,24 @@ class Lowering {
     int residual = 0;  // bf16 [tokens, copies * hidden]
   };
 
+  // The head works on all sequences at once.
+  Part joined(const std::vector<Part>& parts) {
+    if (parts.size() == 1) return parts[0];
+    Part all;
+    std::vector<int> hidden;
+    for (const Part& p : parts) {
+      all.sequences += p.sequences;
+      all.tokens += p.tokens;
+      hidden.insert(hidden.end(), {p.x, p.residual});
+    }
+    e_.stream = 0;
+    e_.comm_stream = 1;
+    all.x = act(all, c_.hidden);
+    e_.vector("ConcatD", "model", Family::pointwise, hidden, all.tokens * c_.hidden * 4, 0, all.x);
+    all.residual = all.x;
+    return all;
+  }
+
   void check() const {
     for (const auto& [name, v] : {std::pair<const char*, std::int64_t>{"sequences", s_.sequences},
                                   {"query_len", s_.query_len},
@@ -63,16 +76,17 @@ class Lowering {
                                   {"ep", s_.ep},
                                   {"moe_tp", s_.moe_tp},
                                   {"micro_batches", s_.micro_batches}})
-      if (v < 1) throw UserError("TK1413", cat("the number of ", name, " is ", v))
-                .help("it must be 1 or more");
+      if (v < 1)
+        throw UserError("TK1413", cat("the number of ", name, " is ", v))
+            .help("it must be 1 or more");
     if (s_.kv_len < 0) throw UserError("TK1413", cat("kv_len is ", s_.kv_len));
     if (c_.heads % s_.attn_tp != 0)
-      throw UserError("TK1414", cat(c_.heads, " heads cannot be divided among ", s_.attn_tp,
-                                    " ranks"));
+      throw UserError("TK1414",
+                      cat(c_.heads, " heads cannot be divided among ", s_.attn_tp, " ranks"));
     if (c_.n_experts > 0 && s_.ep > 1 && s_.ep < c_.n_experts && c_.n_experts % s_.ep != 0 &&
         s_.ep < c_.n_experts / 2)
-      throw UserError("TK1414", cat(c_.n_experts, " experts cannot be divided among ", s_.ep,
-                                    " ranks"));
+      throw UserError("TK1414",
+                      cat(c_.n_experts, " experts cannot be divided among ", s_.ep, " ranks"));
   }
 
   int act(const Part& p, std::int64_t width, double bytes = 2) {
@@ -115,19 +129,22 @@ class Lowering {
     const std::int64_t wide = c_.copies * c_.hidden;
     const int all = act(*p, wide);
     if (before) {
-      const int w = linear(module + ".hc", all, p->tokens, wide, c_.copies * (2 + c_.copies), 32, 32);
+      const int w =
+          linear(module + ".hc", all, p->tokens, wide, c_.copies * (2 + c_.copies), 32, 32);
       const int y = act(*p, c_.hidden);
       e_.vector("HcSplitSinkhorn", module, Family::pointwise, {w}, p->tokens * 2048, p->tokens, w);
       e_.vector("HcPre", module, Family::pointwise, {all, w}, p->tokens * wide * 8, p->tokens, y);
       p->x = y;
     } else {
       const int y = act(*p, wide);
-      e_.vector("HcPost", module, Family::pointwise, {all, p->x}, p->tokens * wide * 12, p->tokens, y);
+      e_.vector("HcPost", module, Family::pointwise, {all, p->x}, p->tokens * wide * 12, p->tokens,
+                y);
     }
   }
 
   double seen(std::int64_t limit = 0) const {
-    const double mean = static_cast<double>(s_.kv_len) + (static_cast<double>(s_.query_len) + 1) / 2;
+    const double mean =
+        static_cast<double>(s_.kv_len) + (static_cast<double>(s_.query_len) + 1) / 2;
     return limit > 0 ? std::min(mean, static_cast<double>(limit)) : mean;
   }
 
@@ -152,7 +169,8 @@ class Lowering {
       if (l.dense) y = dense(p, at + ".mlp", x, c_.inner, s_.dense_bits);
       if (l.experts && l.blocks == 1) {
         const int routed = experts(p, at + ".mlp", x, false);
-        y = y < 0 ? routed : e_.add(at + ".mlp", y, routed, act(*p, c_.hidden), p->tokens * c_.hidden);
+        y = y < 0 ? routed
+                  : e_.add(at + ".mlp", y, routed, act(*p, c_.hidden), p->tokens * c_.hidden);
       }
       if (l.blocks > 1 && b + 1 == l.blocks && pending_ >= 0) {
         y = e_.add(module + ".mlp", y, pending_, act(*p, c_.hidden), p->tokens * c_.hidden);
@@ -186,8 +204,8 @@ class Lowering {
     const int q = act(*p, heads * dim);
     e_.vector("ApplyRotaryPosEmb", module, Family::rope, {qkv}, p->tokens * (heads + kv) * dim * 16,
               0, q);
-    const int cache = e_.cache(module, 2 * p->sequences * (s_.kv_len + s_.query_len) * kv * dim *
-                                           s_.kv_bits / 8);
+    const int cache =
+        e_.cache(module, 2 * p->sequences * (s_.kv_len + s_.query_len) * kv * dim * s_.kv_bits / 8);
     e_.cache_write(module, qkv, cache, 2 * p->tokens * kv * dim * s_.kv_bits / 8);
     const double n = seen(window);
     const int y = act(*p, heads * dim);
@@ -236,7 +254,8 @@ class Lowering {
     const int q = lin(module + ".q_b_proj", q_in, p->tokens, q_k, heads * (c_.nope + c_.rope));
     const int kv = lin(module + ".kv_a_proj", x, p->tokens, c_.hidden, width);
     e_.vector("InterleaveRope", module, Family::rope, {q}, p->tokens * heads * c_.rope * 16, 0, q);
-    const int cache = e_.cache(module, p->sequences * (s_.kv_len + s_.query_len) * width * s_.kv_bits / 8);
+    const int cache =
+        e_.cache(module, p->sequences * (s_.kv_len + s_.query_len) * width * s_.kv_bits / 8);
     e_.cache_write(module, kv, cache, p->tokens * width * s_.kv_bits / 8);
     const bool sparse = c_.index_topk > 0;
     if (sparse && index) indexer(p, module, x, q_in, q_k, s_.kv_len + s_.query_len);
@@ -244,7 +263,8 @@ class Lowering {
     const int y = act(*p, heads * c_.v_dim);
     if (!absorbed) {
       const std::int64_t rows = p->sequences * (s_.kv_len + s_.query_len);
-      const int full = lin(module + ".kv_b_proj", kv, rows, c_.kv_lora, heads * (c_.nope + c_.v_dim));
+      const int full =
+          lin(module + ".kv_b_proj", kv, rows, c_.kv_lora, heads * (c_.nope + c_.v_dim));
       e_.attention("FlashAttentionScore", module, {q, full}, cache, y,
                    {p->sequences * heads, s_.query_len, seen(), c_.nope + c_.rope, c_.v_dim},
                    p->sequences, 0);
@@ -270,8 +290,8 @@ class Lowering {
     const int q = lin(at + ".wq_b", q_in, p->tokens, q_k, c_.index_heads * c_.index_dim);
     const int k = lin(at + ".wk", x, p->tokens, c_.hidden, c_.index_dim);
     const int w = linear(at + ".weights_proj", x, p->tokens, c_.hidden, c_.index_heads, 16, 16);
-    e_.vector("ApplyRotaryPosEmb", at, Family::rope, {q, k}, p->tokens * c_.index_heads * c_.rope * 16,
-              0, q);
+    e_.vector("ApplyRotaryPosEmb", at, Family::rope, {q, k},
+              p->tokens * c_.index_heads * c_.rope * 16, 0, q);
     const int cache = e_.cache(at, p->sequences * keys * c_.index_dim * s_.kv_bits / 8);
     e_.cache_write(at, k, cache, p->tokens * c_.index_dim * s_.kv_bits / 8);
     const int picked = act(*p, c_.index_topk, 4);
@@ -290,20 +310,21 @@ class Lowering {
     e_.norm("RmsNorm", module + ".q_norm", {a}, p->tokens, c_.q_lora, q_in);
     const int q = lin(module + ".wq_b", q_in, p->tokens, c_.q_lora, heads * dim);
     const int kv = lin(module + ".wkv", x, p->tokens, c_.hidden, dim);
-    e_.vector("InterleaveRope", module, Family::rope, {q, kv}, p->tokens * (heads + 1) * c_.rope * 16,
-              0, q);
+    e_.vector("InterleaveRope", module, Family::rope, {q, kv},
+              p->tokens * (heads + 1) * c_.rope * 16, 0, q);
     const std::int64_t past = s_.kv_len + s_.query_len;
     const std::int64_t compressed = l.compress > 0 ? past / l.compress : 0;
     const std::int64_t window = std::min(c_.window, past);
     if (l.compress > 0) {
-      const int in = linear(module + ".compressor", x, p->tokens, c_.hidden,
-                            (l.index ? 4 : 2) * dim, 16, 16);
+      const int in =
+          linear(module + ".compressor", x, p->tokens, c_.hidden, (l.index ? 4 : 2) * dim, 16, 16);
       e_.vector("Compressor", module, Family::norm, {in}, p->tokens * 4 * dim * 16, 0, in);
     }
     if (l.index) indexer(p, module, x, q_in, c_.q_lora, std::max<std::int64_t>(1, compressed));
     const std::int64_t old = l.index ? std::min(c_.index_topk, compressed) : compressed;
     const double n = static_cast<double>(std::max<std::int64_t>(1, window + old));
-    const int cache = e_.cache(module, p->sequences * (window + compressed + 1) * dim * s_.kv_bits / 8);
+    const int cache =
+        e_.cache(module, p->sequences * (window + compressed + 1) * dim * s_.kv_bits / 8);
     e_.cache_write(module, kv, cache, p->tokens * dim * s_.kv_bits / 8);
     const int y = act(*p, heads * dim);
     const std::int64_t readers = l.index ? p->tokens : p->sequences;
@@ -325,7 +346,8 @@ class Lowering {
     const int qkvz = lin(module + ".in_proj_qkvz", p->x, p->tokens, c_.hidden, conv + out);
     const int ba = linear(module + ".in_proj_ba", p->x, p->tokens, c_.hidden, 2 * vh, 16, 16);
     const int mixed = act(*p, conv);
-    e_.vector("CausalConv1dUpdate", module, Family::pointwise, {qkvz}, p->tokens * conv * 40, 0, mixed);
+    e_.vector("CausalConv1dUpdate", module, Family::pointwise, {qkvz}, p->tokens * conv * 40, 0,
+              mixed);
     const std::int64_t state = p->sequences * vh * c_.linear_k_dim * c_.linear_v_dim * 4;
     const int memory = e_.cache(module, state);
     const int y = act(*p, out);
@@ -381,11 +403,13 @@ class Lowering {
     const std::int64_t total = exchanged ? rows_of_rank * s_.attn_dp : rows_of_rank;
     const std::int64_t ranks = std::min(s_.ep, c_.n_experts);
     const Spread sp = spread(c_.n_experts, exchanged ? ranks : 1, total, s_.zipf);
-    int rows = out_.tensor(TensorKind::activation, std::max(sent, sp.rows) * c_.hidden * act_bits / 8);
-    e_.vector("MoeInitRouting", module, Family::routing, {x, picked}, sent * c_.hidden * 4, 0, rows);
+    int rows =
+        out_.tensor(TensorKind::activation, std::max(sent, sp.rows) * c_.hidden * act_bits / 8);
+    e_.vector("MoeInitRouting", module, Family::routing, {x, picked}, sent * c_.hidden * 4, 0,
+              rows);
     if (exchanged)
-      e_.exchange(sim::CollectiveKind::dispatch, module, rows, ranks, sent * c_.hidden * act_bits / 8,
-                  s_.zipf);
+      e_.exchange(sim::CollectiveKind::dispatch, module, rows, ranks,
+                  sent * c_.hidden * act_bits / 8, s_.zipf);
     int shared = -1;
     if (c_.shared_inner > 0 && !s_.shared_elsewhere) {
       const int back = e_.stream;
@@ -398,8 +422,8 @@ class Lowering {
     const int up = e_.grouped(module + ".experts.gate_up", rows, sp, local, c_.hidden, 2 * inner,
                               s_.expert_bits, act_bits);
     const int mid = out_.tensor(TensorKind::activation, sp.rows * inner * 2);
-    e_.vector(act_bits == 8 ? "DequantSwigluQuant" : "SwiGlu", module + ".experts", Family::pointwise,
-              {up}, sp.rows * inner * 32, sp.rows, mid);
+    e_.vector(act_bits == 8 ? "DequantSwigluQuant" : "SwiGlu", module + ".experts",
+              Family::pointwise, {up}, sp.rows * inner * 32, sp.rows, mid);
     const int down = e_.grouped(module + ".experts.down", mid, sp, local, inner, c_.hidden,
                                 s_.expert_bits, act_bits);
     if (exchanged)
@@ -428,11 +452,13 @@ class Lowering {
     const int in = out_.tensor(TensorKind::activation, rows * c_.hidden * 2);
     e_.copy("GatherV2", module, hidden, in, own * c_.hidden * 2);
     if (spread_rows > 1)
-      e_.collective(sim::CollectiveKind::all_gather, module, in, s_.lm_head_tp, rows * c_.hidden * 2);
+      e_.collective(sim::CollectiveKind::all_gather, module, in, s_.lm_head_tp,
+                    rows * c_.hidden * 2);
     const std::int64_t words = c_.vocab / s_.lm_head_tp;
     const int logits = linear(module, in, rows, c_.hidden, words, 16, 16);
     if (spread_rows > 1) {
-      e_.collective(sim::CollectiveKind::all_to_all, module, logits, s_.lm_head_tp, rows * words * 2);
+      e_.collective(sim::CollectiveKind::all_to_all, module, logits, s_.lm_head_tp,
+                    rows * words * 2);
     } else if (s_.lm_head_tp > 1) {
       e_.collective(sim::CollectiveKind::all_gather, module, logits, s_.lm_head_tp,
                     rows * c_.vocab * 2);
@@ -452,7 +478,8 @@ class Lowering {
     embed(&d, "model.embed_tokens");
     norm(&d, module + ".enorm", false);
     const int both = act(d, 2 * c_.hidden);
-    e_.vector("ConcatD", module, Family::pointwise, {d.x, hidden}, d.tokens * c_.hidden * 4, 0, both);
+    e_.vector("ConcatD", module, Family::pointwise, {d.x, hidden}, d.tokens * c_.hidden * 4, 0,
+              both);
     // All drafts use one layer's weights.
     d.x = lin("model.mtp.eh_proj", both, d.tokens, 2 * c_.hidden, c_.hidden);
     d.residual = d.x;

@@ -15,7 +15,7 @@ struct ConfigStep {
   std::int64_t query_len = 1;  // tokens of each in this step
   std::int64_t kv_len = 0;     // before them
   std::int64_t attn_tp = 1, attn_dp = 1, ep = 1, moe_tp = 1, dense_tp = 0, o_proj_tp = 0,
-               lm_head_tp = 0, embed_tp = 0;  // 0: as attn_tp
+               lm_head_tp = 0, embed_tp = 0;                              // 0: as attn_tp
   int linear_bits = 16, dense_bits = 16, expert_bits = 16, kv_bits = 16;  // of weights and cache
   int activation_bits = 16, expert_activation_bits = 16;
   std::int64_t drafts = 0;         // draft layers run after the model, each on all tokens

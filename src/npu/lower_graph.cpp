@@ -54,7 +54,8 @@ class Lowering {
     if (last == nullptr || step_.kernels().empty())
       throw UserError("TK1415", "there is no operator to be timed in this graph");
     if (step_.kernels().back().stream != main_stream) end_on_main(*last);
-    for (const KernelWork& k : step_.kernels()) step_.updates += k.family == Family::attention ? 1 : 0;
+    for (const KernelWork& k : step_.kernels())
+      step_.updates += k.family == Family::attention ? 1 : 0;
     return std::move(step_);
   }
 
@@ -127,9 +128,9 @@ class Lowering {
     const auto found = tensors_.find(&v);
     if (found != tensors_.end()) return found->second;
     const bool weight = known_.count(&v) != 0 || v.kind == ValueKind::weight;
-    const TensorKind storage = weight                         ? TensorKind::weight
-                            : v.kind == ValueKind::state ? TensorKind::state
-                                                         : TensorKind::activation;
+    const TensorKind storage = weight                       ? TensorKind::weight
+                               : v.kind == ValueKind::state ? TensorKind::state
+                                                            : TensorKind::activation;
     std::int64_t size = bytes(v) / share(v) / rows_share(v);
     if (const auto w = weight_share_.find(&v); w != weight_share_.end()) size /= w->second;
     return tensors_[&v] = step_.tensor(storage, size);
@@ -147,7 +148,8 @@ class Lowering {
     }
     for (std::size_t i = 0; i < n.op->updates.size() && i < n.outputs.size(); ++i)
       if (n.op->updates[i] >= 0)
-        tensors_[n.outputs[i].get()] = tensor_of(*n.inputs[static_cast<std::size_t>(n.op->updates[i])]);
+        tensors_[n.outputs[i].get()] =
+            tensor_of(*n.inputs[static_cast<std::size_t>(n.op->updates[i])]);
     const bool dispatch =
         degrees_.ep > 1 && n.op->name.find("init_routing") != std::string_view::npos;
     const bool combine =
@@ -170,15 +172,15 @@ class Lowering {
     const std::int64_t size = bytes(rows) / rows_share(rows);
     KernelWork k;
     k.family = Family::collective;
-    k.type = kind == sim::CollectiveKind::dispatch ? "MoeDistributeDispatch"
-                                                    : "MoeDistributeCombine";
+    k.type =
+        kind == sim::CollectiveKind::dispatch ? "MoeDistributeDispatch" : "MoeDistributeCombine";
     sim::Collective c;
     c.kind = kind;
     c.group = step_.group(0, static_cast<std::int32_t>(degrees_.ep));
     c.bytes = size;
     if (degrees_.zipf > 0)
-      c.traffic = step_.traffic(routed_bytes(degrees_.ep, size, degrees_.zipf,
-                                             kind == sim::CollectiveKind::combine));
+      c.traffic = step_.traffic(
+          routed_bytes(degrees_.ep, size, degrees_.zipf, kind == sim::CollectiveKind::combine));
     k.collective = c;
     finish(n, &k, {{tensor_of(rows), size, false}, {tensor_of(rows), size, true}});
   }
@@ -234,9 +236,9 @@ class Lowering {
           mine /= static_cast<double>(degrees_.tp);
           break;
         }
-    const bool routed =
-        std::any_of(n.inputs.begin(), n.inputs.end(),
-                    [&](const Value* v) { return v != nullptr && routed_.count(v) != 0; });
+    const bool routed = std::any_of(n.inputs.begin(), n.inputs.end(), [&](const Value* v) {
+      return v != nullptr && routed_.count(v) != 0;
+    });
     if (routed && degrees_.ep > 1) mine /= static_cast<double>(degrees_.tp);
     k.vector_bytes = cost.vector * 4 * mine;  // in f32 inside
     std::vector<Operand> operands =
@@ -275,8 +277,8 @@ class Lowering {
       left -= b;
       if (split_weight && known_.count(v) != 0) weight_share_[v] = degrees_.tp;
       const int t = tensor_of(*v);
-      b = std::min(step_.bytes_of(t),
-                   b / share(*v) / rows_share(*v) / (weight_share_.count(v) != 0 ? weight_share_[v] : 1));
+      b = std::min(step_.bytes_of(t), b / share(*v) / rows_share(*v) /
+                                          (weight_share_.count(v) != 0 ? weight_share_[v] : 1));
       if (b > 0) out.push_back({t, b, false});
     }
     if (writes_state) {
@@ -318,13 +320,12 @@ class Lowering {
     const std::int64_t outer = n.out()->type.dim(-1).eval(env_);
     const std::int64_t experts = w.type.rank() == 3 ? w.type.dim(0).eval(env_) : 1;
     if (degrees_.ep > experts || experts % degrees_.ep != 0)
-      throw UserError("TK1414", cat(experts, " experts cannot be divided among ", degrees_.ep,
-                                    " ranks (--ep)"))
+      throw UserError(
+          "TK1414", cat(experts, " experts cannot be divided among ", degrees_.ep, " ranks (--ep)"))
           .in_module(n.loc != nullptr ? n.loc->module : "");
     const Spread s = spread(experts, degrees_.ep, rows_all * degrees_.ep / degrees_.tp,
                             degrees_.ep > 1 ? degrees_.zipf : 0);
-    const std::int64_t local =
-        degrees_.ep > 1 ? s.rows : rows_all;
+    const std::int64_t local = degrees_.ep > 1 ? s.rows : rows_all;
     if (column || row || degrees_.ep > 1)
       weight_share_[&w] = degrees_.ep > 1 ? degrees_.ep : degrees_.tp;
     const std::int64_t hit = std::max<std::int64_t>(1, s.experts_hit);
@@ -337,7 +338,8 @@ class Lowering {
     k->bits = static_cast<int>(size_of(x.type.dtype)) * 8;
     const int tx = tensor_of(x);
     const int tw = tensor_of(w);
-    const std::int64_t per_expert = step_.bytes_of(tw) / std::max<std::int64_t>(1, experts / degrees_.ep);
+    const std::int64_t per_expert =
+        step_.bytes_of(tw) / std::max<std::int64_t>(1, experts / degrees_.ep);
     return {{tx, step_.bytes_of(tx), false},
             {tw, std::min(step_.bytes_of(tw), per_expert * hit), false}};
   }
@@ -385,7 +387,8 @@ class Lowering {
     if (n.is("tk.paged_attention")) kv_heads = n.in(1)->type.dim(2).eval(env_);
     kv_heads = std::max<std::int64_t>(1, kv_heads / share(*n.in(0)));
     const double whole_heads = static_cast<double>(heads * share(*n.in(0)));
-    const double flop_a_key = 2.0 * static_cast<double>(shape_.tokens) * whole_heads * static_cast<double>(dim);
+    const double flop_a_key =
+        2.0 * static_cast<double>(shape_.tokens) * whole_heads * static_cast<double>(dim);
     Product p;
     p.groups = shape_.sequences * kv_heads;
     p.m = per_sequence * std::max<std::int64_t>(1, heads / kv_heads);
@@ -429,8 +432,8 @@ std::vector<std::string> unknown_operators(const Graph& graph) {
   std::set<std::string_view> seen;
   for (const Node* n : nodes(graph)) {
     if (n->op->view != nullptr) continue;
-    const bool unknown = n->is("tk.opaque") || ((is_product(*n) || is_attention(*n)) &&
-                                                n->op->cost == nullptr);
+    const bool unknown =
+        n->is("tk.opaque") || ((is_product(*n) || is_attention(*n)) && n->op->cost == nullptr);
     if (unknown && seen.insert(n->op->name).second)
       out.push_back(cat(place_of(*n), n->loc != nullptr ? " in " + n->loc->module : ""));
   }

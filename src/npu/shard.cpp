@@ -140,8 +140,8 @@ class Sharder {
 bool is_attention(const Node& n) { return has_any(n, {"attention", "delta_rule", "mla_prolog"}); }
 bool is_grouped(const Node& n) { return has_any(n, {"grouped_m", "grouped_swiglu", "gmm"}); }
 bool is_product(const Node& n) {
-  return is_grouped(n) || has_any(n, {"matmul", "linear", "addmm", "aten.mm", "aten.bmm",
-                                      "baddbmm", "einsum", "ffn"});
+  return is_grouped(n) || has_any(n, {"matmul", "linear", "addmm", "aten.mm", "aten.bmm", "baddbmm",
+                                      "einsum", "ffn"});
 }
 
 Sharding shard(const Graph& graph, const std::unordered_set<const Value*>& known,

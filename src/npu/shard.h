@@ -11,9 +11,9 @@ namespace tk {
 enum class Split : std::uint8_t { whole, split, partial };  // partial: to be summed over the ranks
 
 struct Sharding {
-  std::unordered_map<const Value*, Split> of;            // absent: whole
-  std::unordered_set<const Node*> column, row;           // products with a split weight
-  std::unordered_set<const Value*> reduce, gather;       // all_reduce, all_gather after this value
+  std::unordered_map<const Value*, Split> of;       // absent: whole
+  std::unordered_set<const Node*> column, row;      // products with a split weight
+  std::unordered_set<const Value*> reduce, gather;  // all_reduce, all_gather after this value
   Split split(const Value* v) const {
     const auto it = of.find(v);
     return it == of.end() ? Split::whole : it->second;

@@ -133,8 +133,8 @@ Simulation simulate_step(const Step& step, const DeviceFile& device, const CostF
 std::string summary_text(const Simulation& s) {
   std::string out = fmt::format(
       "simulated step  {:.3f} ms on {} ({}), {}, batch {}, {} tokens, kv {}, tp {}, ep {}\n",
-      s.step_ms(), s.device, s.scene.mode, s.scene.phase, s.scene.batch, s.scene.tokens,
-      s.scene.kv, s.scene.tp, s.scene.ep);
+      s.step_ms(), s.device, s.scene.mode, s.scene.phase, s.scene.batch, s.scene.tokens, s.scene.kv,
+      s.scene.tp, s.scene.ep);
   if (s.band.cases > 0) {
     out += fmt::format(
         "band            {:.3f} to {:.3f} ms: 9 of 10 of {} published {}s were off by at most "
@@ -145,16 +145,16 @@ std::string summary_text(const Simulation& s) {
     out += cat("band            unknown: no published case of a ", s.band.kind, "\n");
   }
   const sim::Bounds& b = s.result.bounds;
-  out += fmt::format("bounds          critical path {:.3f} ms, {} {:.3f} ms, serial {:.3f} ms (two "
-                     "steps)\n",
-                     us(b.critical_path) / 1e3, b.busiest_name, us(b.busiest) / 1e3,
-                     us(b.serial) / 1e3);
+  out += fmt::format(
+      "bounds          critical path {:.3f} ms, {} {:.3f} ms, serial {:.3f} ms (two "
+      "steps)\n",
+      us(b.critical_path) / 1e3, b.busiest_name, us(b.busiest) / 1e3, us(b.serial) / 1e3);
   if (!s.scene.without.empty()) out += cat("without         ", s.scene.without, "\n");
-  out += fmt::format("memory          weights {:.2f} GiB, caches {:.2f} GiB of this rank; {:.3f} GB "
-                     "moved from and to HBM in the step\n",
-                     static_cast<double>(s.weight_bytes) / (1 << 30),
-                     static_cast<double>(s.state_bytes) / (1 << 30),
-                     static_cast<double>(s.hbm_bytes) / 1e9);
+  out += fmt::format(
+      "memory          weights {:.2f} GiB, caches {:.2f} GiB of this rank; {:.3f} GB "
+      "moved from and to HBM in the step\n",
+      static_cast<double>(s.weight_bytes) / (1 << 30),
+      static_cast<double>(s.state_bytes) / (1 << 30), static_cast<double>(s.hbm_bytes) / 1e9);
   out += "what dominates\n";
   double sum = 0;
   for (const KernelSum& k : s.kernels) sum += k.us;
@@ -167,9 +167,10 @@ std::string summary_text(const Simulation& s) {
   for (const auto& [cause, time] : s.idle_us)
     out += fmt::format("  {:<28} {:>10.1f} us\n", cause, time);
   if (s.default_rules > 0)
-    out += fmt::format("note            {} launches are of operators without a cost rule of their "
-                       "own: all inputs read, all results written\n",
-                       s.default_rules);
+    out += fmt::format(
+        "note            {} launches are of operators without a cost rule of their "
+        "own: all inputs read, all results written\n",
+        s.default_rules);
   return out;
 }
 

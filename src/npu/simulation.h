@@ -20,8 +20,8 @@ struct Scene {
 
 // Error of predictions of one kind over published cases (VN-110, VN-111).
 struct Band {
-  std::string kind;  // "graph step", "eager step", "served step", "kernel"
-  int cases = 0;     // 0: nothing is known
+  std::string kind;            // "graph step", "eager step", "served step", "kernel"
+  int cases = 0;               // 0: nothing is known
   double median = 0, p90 = 0;  // |predicted / published - 1|
 };
 Band band_of(std::string_view kind);
@@ -44,7 +44,7 @@ struct Simulation {
   std::vector<sim::Span> spans;  // of the second step, by start
   sim::Ps begin = 0, step = 0;   // of the second step
   Band band;
-  std::vector<KernelSum> kernels;  // by time
+  std::vector<KernelSum> kernels;                       // by time
   std::vector<std::pair<std::string, double>> idle_us;  // of the main stream, by cause
   std::int64_t weight_bytes = 0, state_bytes = 0, hbm_bytes = 0;
   std::int64_t default_rules = 0;  // launches whose operator has no cost rule of its own

@@ -49,11 +49,9 @@ std::string to_json(const Simulation& s) {
   j["model_version"] = 1;
   j["device"] = s.device;
   j["cost_id"] = s.cost_id;
-  j["scene"] = {{"model", s.scene.model},   {"phase", s.scene.phase},
-                {"mode", s.scene.mode},     {"batch", s.scene.batch},
-                {"tokens", s.scene.tokens}, {"kv", s.scene.kv},
-                {"tp", s.scene.tp},         {"ep", s.scene.ep},
-                {"without", s.scene.without}};
+  j["scene"] = {{"model", s.scene.model}, {"phase", s.scene.phase},   {"mode", s.scene.mode},
+                {"batch", s.scene.batch}, {"tokens", s.scene.tokens}, {"kv", s.scene.kv},
+                {"tp", s.scene.tp},       {"ep", s.scene.ep},         {"without", s.scene.without}};
   j["step_ms"] = s.step_ms();
   j["band"] = {{"kind", s.band.kind},
                {"cases", s.band.cases},
@@ -96,9 +94,8 @@ std::string to_json(const Simulation& s) {
   j["l2"] = {{"hit_bytes", s.result.l2_hit},
              {"miss_bytes", s.result.l2_miss},
              {"evicted_dirty_bytes", s.result.l2_evicted_dirty}};
-  j["memory"] = {{"weight_bytes", s.weight_bytes},
-                 {"cache_bytes", s.state_bytes},
-                 {"hbm_bytes", s.hbm_bytes}};
+  j["memory"] = {
+      {"weight_bytes", s.weight_bytes}, {"cache_bytes", s.state_bytes}, {"hbm_bytes", s.hbm_bytes}};
   j["prefetches"] = Json::array();
   for (const sim::PrefetchUse& p : s.result.prefetches)
     j["prefetches"].push_back({{"launch", p.launch},
@@ -135,10 +132,11 @@ std::string explain_text(const Simulation& s, const DeviceFile& device, const Co
     types.insert(t.type);
     if (t.name != kernel && t.type != kernel) continue;
     if (++shown > 3) continue;
-    out += fmt::format("{}  {}\n  {}  {}\n  start {:.3f} us in the step, {:.3f} us long, {} cube "
-                       "and {} vector cores, {} wave(s)\n",
-                       t.name, t.module, t.place, t.in_shapes, us(span.start - s.begin),
-                       us(span.end - span.start), span.cubes, span.vectors, span.waves);
+    out += fmt::format(
+        "{}  {}\n  {}  {}\n  start {:.3f} us in the step, {:.3f} us long, {} cube "
+        "and {} vector cores, {} wave(s)\n",
+        t.name, t.module, t.place, t.in_shapes, us(span.start - s.begin), us(span.end - span.start),
+        span.cubes, span.vectors, span.waves);
     out += fmt::format("  {:<12} {:>10.3f} us\n", "head", us(l.head));
     for (std::size_t i = 0; i < sim::term_count; ++i)
       if (span.term[i] > 0 || span.alone[i] > 0)
@@ -176,8 +174,8 @@ std::string explain_text(const Simulation& s, const DeviceFile& device, const Co
   cite(costs.numbers,
        {"hbm_read_share", "hbm_write_share", "hbm_mixed_share", "cube_efficiency",
         "cube_attention_efficiency", "vector_efficiency", "grouped_read_share", "head_cube_us",
-        "head_mix_us", "head_attention_us", "head_norm_us", "head_vector_us",
-        "head_vector_many_us", "head_sort_us", "link_share", "collective_setup_us"});
+        "head_mix_us", "head_attention_us", "head_norm_us", "head_vector_us", "head_vector_many_us",
+        "head_sort_us", "link_share", "collective_setup_us"});
   return out;
 }
 

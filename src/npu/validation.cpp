@@ -88,8 +88,9 @@ std::string to_markdown(const Validation& v) {
                        100 * b.p90);
   out += fmt::format("\nOrder of pairs of the same model and phase: {} of {} right.\n\n",
                      v.pairs_right, v.pairs);
-  out += "| record | model | kind | predicted | published | error | left out |\n"
-         "|---|---|---|---|---|---|---|\n";
+  out +=
+      "| record | model | kind | predicted | published | error | left out |\n"
+      "|---|---|---|---|---|---|---|\n";
   for (const CaseResult& c : v.cases) {
     if (!c.refused.empty()) continue;
     std::string notes;

@@ -23,7 +23,8 @@ std::string code_of(const std::function<void()>& f) {
   return "";
 }
 
-// VN-10: each number has a source and a certainty, and every variant fills what the simulator needs.
+// VN-10: each number has a source and a certainty, and every variant fills what the simulator
+// needs.
 TEST(DeviceFile, EveryNumberHasItsSource) {
   ASSERT_GE(device_names().size(), 6U);
   for (const std::string& name : device_names()) {
@@ -109,12 +110,15 @@ TEST(LowerGraph, KernelsOfABlock) {
   EXPECT_NEAR(static_cast<double>(read), 4.0 * 4096 * 2 * 8 * 128 * 2, 30e3);
   EXPECT_EQ(code_of([&] { lower_graph(g, {0, 4, 4096, 128}, {}); }), "TK1413");
   EXPECT_EQ(code_of([&] { lower_graph(g, {4, 4, 4096, 128}, {3, 1}); }), "TK1414");
-  EXPECT_EQ(code_of([&] { lower_graph(parse_graph("graph @g(%x: bf16[Q]) {\n  %0 = aten.relu(%x)\n"
-                                                  "  return %0\n}"),
-                                      {}, {}); }),
+  EXPECT_EQ(code_of([&] {
+              lower_graph(parse_graph("graph @g(%x: bf16[Q]) {\n  %0 = aten.relu(%x)\n"
+                                      "  return %0\n}"),
+                          {}, {});
+            }),
             "TK1413");
-  EXPECT_EQ(code_of([&] { lower_graph(parse_graph("graph @g(%x: bf16[T]) {\n  return %x\n}"), {}, {}); }),
-            "TK1415");
+  EXPECT_EQ(
+      code_of([&] { lower_graph(parse_graph("graph @g(%x: bf16[T]) {\n  return %x\n}"), {}, {}); }),
+      "TK1415");
 }
 
 // Columns, then rows with one sum over the ranks after them.

@@ -49,9 +49,9 @@ class Arena {
 }  // namespace
 
 std::string_view family_name(Family f) {
-  constexpr std::string_view names[] = {"matmul", "grouped matmul", "attention", "norm",
-                                        "pointwise", "rope", "cache", "gather",
-                                        "routing", "quant", "collective"};
+  constexpr std::string_view names[] = {"matmul",    "grouped matmul", "attention", "norm",
+                                        "pointwise", "rope",           "cache",     "gather",
+                                        "routing",   "quant",          "collective"};
   return names[static_cast<std::size_t>(f)];
 }
 
@@ -139,7 +139,8 @@ sim::Plan plan_of(const Step& step, const DeviceFile& device, const CostFile& co
     for (const Operand& o : step.kernels_[i].operands) {
       const int w = writer[static_cast<std::size_t>(o.tensor)];
       if (w < 0) continue;
-      int& latest = need[static_cast<std::size_t>(step.kernels_[static_cast<std::size_t>(w)].stream)];
+      int& latest =
+          need[static_cast<std::size_t>(step.kernels_[static_cast<std::size_t>(w)].stream)];
       latest = std::max(latest, w);
     }
     if (s == 0 && i + 1 == n)  // the end of the step is the end of every stream

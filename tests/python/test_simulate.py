@@ -93,7 +93,9 @@ def test_sweep_compare_explain(simulate, stories, tmp_path):
 def test_published_cases(simulate, shared_models, tmp_path):
     """VN-110: the file that bands come from is what the command makes of the cases now."""
     cases = shared_models.parent / "data" / "published_cases.json"
-    result = json.loads(simulate("--cases", cases, "--json").stdout)
+    result = json.loads(simulate("--cases", cases, "--json", "-o", tmp_path).stdout)
+    table = (ROOT / "docs" / "virtual-npu-validation.md").read_text()
+    assert table.endswith((tmp_path / "validation.md").read_text())
     committed = json.loads((ROOT / "src" / "npu" / "devices" / "validation.json").read_text())
     assert result == committed
     records = {c["id"] for c in json.loads(cases.read_text())["cases"]}
