@@ -19,6 +19,7 @@ void add_inspect(CLI::App& app, int* exit_code);
 void add_check(CLI::App& app, int* exit_code);
 void add_emit(CLI::App& app, int* exit_code);
 void add_ops(CLI::App& app, int* exit_code);
+void add_simulate(CLI::App& app, int* exit_code);
 
 // argv[0] is lint or diagnose: starts Python with all arguments, in place of this process. Throws
 // TK1104, TK1105.

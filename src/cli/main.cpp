@@ -36,6 +36,7 @@ int run(int argc, char** argv) {
   tk::cli::add_check(app, &exit_code);
   tk::cli::add_emit(app, &exit_code);
   tk::cli::add_ops(app, &exit_code);
+  tk::cli::add_simulate(app, &exit_code);
   app.add_subcommand("profile",
                      "Break a profile of a real NPU down by module (tokamak profile --help)");
   app.add_subcommand("lint", "Hazards of graph mode in Python sources (tokamak lint --help)");
