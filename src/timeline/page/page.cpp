@@ -267,9 +267,9 @@ std::string layer_bars(const PageInput& in) {
       "class=legend>";
   for (std::size_t i = 0; i < types.size(); ++i)
     out += fmt::format("<span><i class=\"k{}\"></i>{}</span>", i % 8, escaped(types[i]));
-  out += "</p><div class=bars>";
-  constexpr std::size_t most_bars = 800;
+  constexpr std::size_t most_bars = 800, most_apart = 200;
   const std::size_t stride = bars.size() / most_bars + 1;
+  out += cat("</p><div class=\"bars", bars.size() > most_apart ? " dense" : "", "\">");
   for (std::size_t n = 0; n < bars.size(); n += stride) {
     const Bar& b = bars[n];
     std::string title = escaped(b.name), parts;
