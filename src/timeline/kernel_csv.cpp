@@ -161,6 +161,9 @@ class KernelReader {
     const std::size_t guess = table_->file.size / std::max<std::uint64_t>(header_bytes / 3, 64);
     t_.kernels.reserve(std::min<std::size_t>(guess, 1 << 22));
     table_->row_begin.reserve(std::min<std::size_t>(guess, 1 << 22));
+    prefer_large_pages(t_.kernels.data(), t_.kernels.capacity() * sizeof(Kernel));
+    prefer_large_pages(table_->row_begin.data(),
+                       table_->row_begin.capacity() * sizeof(std::uint64_t));
   }
 
   StringId intern(std::string_view cell) {
