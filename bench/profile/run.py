@@ -67,8 +67,8 @@ def commands(work):
             f"analyze_kernels -f {table} -s {step} -o raw.json -d details.json",
             f"render -d {draft} -r raw.json --raw-ops-details details.json -s {rules} "
             "-o page/index.html",
-            f"gen_insights --metrics page/metrics.json --raw-ops raw.json --structure-draft {draft} "
-            "--raw-ops-details details.json --out-dir page/insights",
+            "gen_insights --metrics page/metrics.json --raw-ops raw.json "
+            f"--structure-draft {draft} --raw-ops-details details.json --out-dir page/insights",
             "render_insights --insights-dir page/insights -o page/insights.html",
             f"split_artifacts -d {draft} -r raw.json -f {table} -t {trace} -o splits",
         ]

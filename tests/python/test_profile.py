@@ -378,6 +378,16 @@ def test_several_ranks_are_listed(command, tmp_path):  # BD-04
     assert len(list((tmp_path / "all").rglob("metrics.json"))) == 2
 
 
+def times_last(text):
+    rows = list(csv.reader(io.StringIO(text)))
+    at = rows[0].index("Duration(us)")
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(
+        [*row[:at], *row[at + 1 :], row[at]] for row in rows
+    )
+    return out.getvalue()
+
+
 DAMAGE = {
     "cut": lambda t: t[: len(t) * 2 // 3],
     "no start": lambda t: t.replace("Start Time(us)", "Begin"),
@@ -385,6 +395,10 @@ DAMAGE = {
     "foreign": lambda t: "a,b,c\n1,2,3\n",
     "open quote": lambda t: t.replace('"""', '""', 1),
     "binary": lambda t: "\x00\x01\x02" * 100,
+    "zeros in the middle": lambda t: t[: len(t) // 2] + "\x00" * 5000 + t[len(t) // 2 :],
+    "two tables": lambda t: t + t,
+    "rows twice": lambda t: t + t.split("\n", 1)[1],
+    "time cut": lambda t: times_last(t)[:-3],
 }
 
 
@@ -397,6 +411,40 @@ def test_damaged_tables_get_a_message(command, tmp_path, damage):
     done = run(command, tmp_path / "p", "-o", tmp_path / "run", code=2)
     assert re.match(r"error\[TK09\d\d\]", done.stderr), done.stderr
     assert not list((tmp_path / "run").rglob("*.json"))
+
+
+ALEXNET = SHARED / "msinsight-alexnet-ddp" / "level1"
+
+
+def test_a_trace_of_another_rank_is_left_out(command, tmp_path):
+    if not ALEXNET.exists():
+        pytest.skip(f"{ALEXNET} is not there (set TOKAMAK_SHARED)")
+    (tmp_path / "p").mkdir()
+    for rank, name in ((0, "kernel_details.csv"), (1, "trace_view.json")):
+        (tmp_path / "p" / name).write_text(text_of(ALEXNET / f"rank{rank}_ascend_pt", name))
+    done = run(command, tmp_path / "p", "-o", tmp_path / "run")
+    assert "trace_view.json is not used: none of its" in done.stdout
+
+
+TRACE_DAMAGE = {
+    "two lists": lambda t: t + t,
+    "events twice": lambda t: t.rstrip()[:-1] + "," + t.lstrip()[1:],
+    "cut": lambda t: t[: len(t) // 2],
+    "closed by a brace": lambda t: t.rstrip()[:-1] + "}",
+    "object cut": lambda t: '{"traceEvents": ' + t,
+    "zeros": lambda t: t + "\x00" * 100,
+}
+
+
+@pytest.mark.parametrize("damage", TRACE_DAMAGE)
+def test_damaged_traces_get_a_message(command, tmp_path, damage):
+    if not ALEXNET.exists():
+        pytest.skip(f"{ALEXNET} is not there (set TOKAMAK_SHARED)")
+    (tmp_path / "p").mkdir()
+    text = text_of(ALEXNET / "rank0_ascend_pt", "trace_view.json")
+    (tmp_path / "p" / "trace_view.json").write_text(TRACE_DAMAGE[damage](text))
+    done = run(command, tmp_path / "p", "-o", tmp_path / "run", code=2)
+    assert re.match(r"error\[TK090[89]\]", done.stderr), done.stderr
 
 
 def test_columns_in_another_order_give_the_same_numbers(command, tmp_path):
