@@ -371,8 +371,7 @@ class KernelReader {
       t_.notes.push_back(cat(name, ": ", t_.rows_dropped, " of ", t_.rows_in_file,
                              " rows dropped (first at line ", t_.dropped_lines.front(),
                              "): ", "no valid time, or another number of cells"));
-    if (!t_.has_step_column)
-      t_.notes.push_back(cat(name, " has no Step Id column: all rows are one step"));
+    settle_steps(name);
     sort_steps();
     if (lowest_ < 0) {
       t_.base_ns += lowest_;
@@ -384,6 +383,23 @@ class KernelReader {
       t_.notes.push_back(
           cat(name, ": ", t_.strings.repaired(), " texts are no UTF-8; the bytes were replaced"));
     t_.table = table_;
+  }
+
+  // Kernels outside of every step are left out (BD-14), unless all are.
+  void settle_steps(const std::string& name) {
+    const auto outside = static_cast<std::size_t>(std::count_if(
+        t_.kernels.begin(), t_.kernels.end(), [](const Kernel& k) { return k.step < 0; }));
+    if (outside == t_.kernels.size()) {
+      t_.has_step_column = false;
+      t_.steps = {"-"};
+      for (Kernel& k : t_.kernels) k.step = 0;
+      t_.notes.push_back(cat(name, ": every Step Id is empty: all rows are one step"));
+    } else if (outside) {
+      t_.notes.push_back(cat(name, ": ", outside, " of ", t_.kernels.size(),
+                             " kernels have no Step Id and are left out"));
+    } else if (!t_.has_step_column) {
+      t_.notes.push_back(cat(name, " has no Step Id column: all rows are one step"));
+    }
   }
 
   // A row that is another's copy, byte for byte, is the same kernel. Collectives stand twice by

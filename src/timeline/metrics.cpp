@@ -317,7 +317,7 @@ Metrics compute_metrics(const Timeline& t, const StepOps& ops, const Structure& 
   }
   for (const Section& x : m.sections)
     if (x.coverage && *x.coverage < 80)
-      m.warnings.push_back(cat(x.type, ": the clusters cover ", std::lround(*x.coverage),
+      m.warnings.push_back(cat(x.type, ": the clusters cover ", static_cast<long>(*x.coverage),
                                " % of TOTAL, below 80 %"));
   return m;
 }

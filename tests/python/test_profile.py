@@ -498,6 +498,24 @@ def test_op_summary_names_give_the_same_numbers(command, tmp_path):  # BD-11
     assert a["sections"] == b["sections"]
 
 
+@pytest.mark.parametrize("empty", ["all", "some"])
+def test_empty_step_ids(command, tmp_path, empty):  # BD-14
+    rows = list(csv.reader(io.StringIO((SMALL / "kernel_details.csv").read_text())))
+    step = rows[0].index("Step Id")
+    for i, row in enumerate(rows[1:]):
+        if empty == "all" or i % 50 == 0:
+            row[step] = ""
+    (tmp_path / "p").mkdir()
+    with open(tmp_path / "p" / "kernel_details.csv", "w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    done = run(command, tmp_path / "p", "-o", tmp_path / "run", "--overview")
+    overview = json.loads(next((tmp_path / "run").rglob("overview.json")).read_text())
+    left = sum(1 for row in rows[1:] if empty == "all" or row[step])
+    assert sum(s["kernels"] for s in overview["steps"]) == left
+    note = "every Step Id is empty" if empty == "all" else "6 of 297 kernels have no Step Id"
+    assert note in done.stdout
+
+
 def test_gzip_and_cut_gzip(command, tmp_path):
     data = gzip.compress((SMALL / "kernel_details.csv").read_bytes())
     (tmp_path / "p").mkdir()

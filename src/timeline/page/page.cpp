@@ -149,7 +149,7 @@ std::string section_html(const PageInput& in, std::size_t number) {
     out += fmt::format(
         "<p class=\"panel red\">The clusters cover {:.0f} % of TOTAL (limit 80 %): time is lost "
         "between clusters, or rules are missing.</p>",
-        *s.coverage);
+        std::floor(*s.coverage));
   for (const DisplacedStream& d : s.displaced)
     out += fmt::format(
         "<p class=\"panel blue\">Stream {} runs away from this block: {} kernels, median wall {} "
