@@ -256,6 +256,23 @@ def test_layers_are_found(command, tmp_path, name, layers, rest):
     assert tuple(len(draft["unowned_ops"][k]) for k in ("pre", "between", "post")) == rest
 
 
+def test_what_stands_between_passes_is_of_no_block(command, tmp_path):  # BD-33
+    rows = list(csv.reader(io.StringIO(text_of(profile("paddleocr"), "kernel_details.csv"))))
+    start = rows[0].index("Start Time(us)")
+    (tmp_path / "p").mkdir()
+    with open(tmp_path / "p" / "kernel_details.csv", "w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(rows[0])
+        for again in range(4):
+            for row in rows[1:]:
+                at = ns(row[start]) + again * 2_600_000
+                out.writerow([*row[:start], f"{at // 1000}.{at % 1000:03d}", *row[start + 1 :]])
+    done = run(command, tmp_path / "p", "-o", tmp_path / "run")
+    # 4 kernels before the layers of a pass and 10 after them: inputs, head, sampling
+    assert "main_4: 18 layers" in done.stdout
+    assert "4 before, 42 between, 10 after" in done.stdout
+
+
 def test_samples_find_the_same_instances(command, tmp_path):  # BD-30..40
     run(command, profile("paddleocr"), "-o", tmp_path / "auto")
     files = (
