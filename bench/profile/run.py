@@ -5,7 +5,8 @@
                   [--scripts .agents/skills/model-infer-perf-breakdown/scripts] [--rounds 3]
 
 DIR is a *_ascend_pt folder, as ../shared/tools/gen_profile.py writes (500 MB trace, 200 MB table).
-Wall time, CPU time of all processes and peak memory, one JSON line each; then the ratios.
+Wall time, CPU time of all processes and peak memory: each cell on stderr as it is measured, then
+the medians and ratios on stdout, one JSON line each.
 """
 
 import argparse
@@ -90,7 +91,9 @@ results = {}
 for _ in range(a.rounds):
     with tempfile.TemporaryDirectory() as work:
         for name, command in commands(work):
-            results.setdefault(name, []).append(measure(command, work))
+            cell = measure(command, work)
+            results.setdefault(name, []).append(cell)
+            print(json.dumps({"what": name} | cell), file=sys.stderr, flush=True)
 size = sum(f.stat().st_size for f in profile.rglob("*") if f.is_file()) / 1e9
 base = None
 for name, runs in results.items():
