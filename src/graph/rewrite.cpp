@@ -138,7 +138,8 @@ Verdict availability(const OpDef& op, Target target) {
 
 }  // namespace
 
-void judge_limits(const Node& node, Target target, Verdict* verdict) {
+void judge_limits(const Node& node, Target target, Verdict* verdict,
+                  const std::map<std::string, Attr, std::less<>>& facts) {
   const OpDef& op = *node.op;
   if (op.npu == nullptr) return;
   const Args args = node.args();
@@ -158,7 +159,7 @@ void judge_limits(const Node& node, Target target, Verdict* verdict) {
     verdict->reason = text;
   };
   const bool cpu = target == Target::cpu;
-  for (const LimitResult& r : check_limits({args, cpu ? "" : name_of(target), {}, {}})) {
+  for (const LimitResult& r : check_limits({args, cpu ? "" : name_of(target), {}, facts})) {
     if (r.state != LimitState::violated) continue;
     const std::string text = cat(r.limit->id, ": ", r.values, " (", r.limit->expr, ")");
     if (cpu)
