@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "emit/naming.h"
 #include "emit/shape_up.h"
+#include "graph/effects.h"
 
 namespace tk::emit {
 namespace {
@@ -196,8 +197,13 @@ class Writer : public Scope {
     return small && parts.count(name) != 0 ? "hidden_states" : name;
   }
 
+  // A cache that a call has changed keeps its name.
+  bool is_read(const Value* v) const {
+    return last_use_.count(v) != 0 && phase_.regions.role(v) != Role::state;
+  }
+
   std::string target(const Value* v, int at) {
-    if (last_use_.count(v) == 0) return "_";
+    if (!is_read(v)) return "_";
     const std::string name = unused_name(base_name(*v), at);
     bind(v, name);
     return name;
@@ -257,10 +263,6 @@ class Writer : public Scope {
     if (role == Role::step || (role == Role::state && is_plain_view(n)) || n.op == &none) return;
     if (n.op == &residual_norm) return write_norm(n, at);
     const Expr e = express(n, *this);
-    if (role == Role::state) {  // a cache is written: nothing to name
-      lines_.push_back(e.text);
-      return;
-    }
     if (n.outputs.size() == 1 && is_light(n) && may_inline(n.out(), e)) {
       inlined_[n.out()] = e;
       keep_alive(n, last_use_[n.out()]);
@@ -270,8 +272,11 @@ class Writer : public Scope {
     std::vector<std::string> targets;
     int last_used = -1;
     for (int i = 0; i < results; ++i)
-      if (last_use_.count(n.out(i)) != 0) last_used = i;
-    if (last_used < 0) return;
+      if (is_read(n.out(i))) last_used = i;
+    if (last_used < 0) {  // a cache is written: nothing to name
+      if (changes_state(n)) lines_.push_back(e.text);
+      return;
+    }
     if (results == 1 && is_only_returned(n.out()) && e.text.size() <= return_width) {
       inlined_[n.out()] = e;
       return;
