@@ -17,6 +17,7 @@ struct Instance {
   std::string path, type;
   Region* prefill = nullptr;
   Region* decode = nullptr;
+  const Phase* only = nullptr;  // where one phase alone calls it
   int height = 0;
   ModuleText text;
   Class* of = nullptr;
@@ -44,7 +45,7 @@ class Writer {
   Classes run(std::string* conflict) {
     collect();
     for (const auto& i : instances_)
-      if (i->prefill == nullptr || i->decode == nullptr) {
+      if ((i->prefill == nullptr || i->decode == nullptr) && !stands_in_one(i.get())) {
         *conflict = i->path;
         return {};
       }
@@ -59,7 +60,9 @@ class Writer {
       for (const auto& i : instances_)
         if (i->height == height) level.push_back(i.get());
       for (Instance* i : level) {
-        i->text = module_text(source_, *i->prefill, *i->decode,
+        Source source = source_;
+        if (i->only != nullptr) source.prefill = source.decode = i->only;
+        i->text = module_text(source, *i->prefill, *i->decode,
                               [&](const std::string& path) { return construction(path); });
         if (i->text.conflict) {
           *conflict = i->path;
@@ -78,6 +81,17 @@ class Writer {
   }
 
  private:
+  // A small module that the other phase has fused into something else stays one; its weights are
+  // read from outside there.
+  bool stands_in_one(Instance* i) const {
+    Region* r = i->prefill != nullptr ? i->prefill : i->decode;
+    i->only = i->prefill != nullptr ? source_.prefill : source_.decode;
+    i->prefill = i->decode = r;
+    return r->children.empty() &&
+           std::none_of(i->only->regions.folded.begin(), i->only->regions.folded.end(),
+                        [&](const auto& f) { return f.second == r; });
+  }
+
   void collect() {
     std::map<std::string, Instance*> by_path;
     const auto walk = [&](Region* r, bool prefill, const auto& self) -> void {

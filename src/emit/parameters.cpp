@@ -68,8 +68,11 @@ class Writer {
   }
 
   void find_children() {
-    for (const auto& c : prefill_.children)
-      if (!is_torch_module(c->type)) children_.push_back(c->path);
+    for (const Region* r : {&prefill_, &decode_})
+      for (const auto& c : r->children)
+        if (!is_torch_module(c->type) &&
+            std::find(children_.begin(), children_.end(), c->path) == children_.end())
+          children_.push_back(c->path);
   }
 
   std::string child_of(const std::string& weight) const {

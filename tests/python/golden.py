@@ -31,6 +31,8 @@ def write(model, path, vocabulary):
     for name, shape in SHAPES.items():
         ids = torch.randint(3, vocabulary, shape, generator=generator)
         prompt, tokens, rows = _decode(model, ids)
+        best = rows.float().topk(2, dim=-1).values
         found = {"input_ids": ids, "logits": prompt, "decode_ids": tokens, "decode_logits": rows}
+        found["decode_margin"] = best[..., 0] - best[..., 1]
         tensors |= {f"{name}.{key}": value.contiguous() for key, value in found.items()}
     save_file(tensors, path)
