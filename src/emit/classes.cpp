@@ -28,6 +28,7 @@ struct Class {
   std::vector<Instance*> members;
   std::vector<std::string> params;
   std::vector<std::vector<std::string>> values;  // of each member, one a param
+  bool takes_config = false;
   std::string text;
 };
 
@@ -113,7 +114,7 @@ class Writer {
   Construction construction(const std::string& path) const {
     for (const auto& i : instances_) {
       if (i->path != path || i->of == nullptr) continue;
-      Construction c{i->of->name, {}};
+      Construction c{i->of->name, {}, i->of->takes_config};
       const auto at = std::find(i->of->members.begin(), i->of->members.end(), i.get());
       const auto& values = i->of->values[static_cast<std::size_t>(at - i->of->members.begin())];
       for (std::size_t k = 0; k < i->of->params.size(); ++k)
@@ -214,7 +215,9 @@ class Writer {
       if (k >= first.n_init_constants) kept.insert(name);
       replace[k] = k < first.n_init_constants ? name : "self." + name;
     }
-    c->text = class_text(first, c->name, c->params, kept, replace);
+    // The model's own class always takes it: who makes it need not know.
+    c->takes_config = c->members[0]->path.empty() || reads_config(first, replace);
+    c->text = class_text(first, c->name, c->takes_config, c->params, kept, replace);
   }
 
   const Source& source_;

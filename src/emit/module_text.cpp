@@ -166,7 +166,14 @@ ModuleText module_text(const Source& source, Region& prefill, Region& decode,
   return out;
 }
 
-std::string class_text(const ModuleText& module, const std::string& name,
+bool reads_config(const ModuleText& module, const std::vector<std::string>& replace) {
+  std::size_t next = 0;
+  return std::any_of(module.init.begin(), module.init.end(), [&](const std::string& line) {
+    return replaced(line, replace, &next).find("config") != std::string::npos;
+  });
+}
+
+std::string class_text(const ModuleText& module, const std::string& name, bool takes_config,
                        const std::vector<std::string>& params, const std::set<std::string>& kept,
                        const std::vector<std::string>& replace) {
   std::string text;
@@ -181,6 +188,7 @@ std::string class_text(const ModuleText& module, const std::string& name,
   if (!module.init.empty() || !params.empty()) {
     blank();
     std::string head = "def __init__(self";
+    if (takes_config) head += ", config";
     for (const std::string& p : params) head += ", " + p;
     text += wrapped(head + "):", 4) + "        super().__init__()\n";
     for (const std::string& k : kept) text += cat("        self.", k, " = ", k, "\n");
