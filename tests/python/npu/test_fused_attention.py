@@ -180,7 +180,7 @@ def test_random_calls(torch_npu, version):
 @pytest.mark.parametrize("version", [V1, V2], ids=["v1", "v2"])
 def test_quantised_keys_and_values(torch_npu, version):
     rng = random.Random(21)
-    for _ in range(100):
+    for _ in range(500):
         mode = rng.randrange(6)
         batch, kv_heads, dim, block = rng.randint(1, 3), rng.choice([1, 2]), 32, 32
         heads = kv_heads * rng.choice([1, 2])
