@@ -37,6 +37,9 @@ NOT_ASKED = {
 # Limits that a call does not violate alone, and what falls with them.
 TOGETHER = {
     "convert_weight_to_int4pack.empty": "the range of no values",
+    "fused_infer_attention_score_v2.mla512_q": "more queries need the mask of mla512_sparse",
+    "fused_infer_attention_score_v2.mla128_layout": "other layouts have other axes, see axes",
+    "fused_infer_attention_score_v2.mla512_nz_layout": "other layouts have other axes, see axes",
     "fused_infer_attention_score.pa_kvlen": "blocks that a table needs follow from the lengths",
     "fused_infer_attention_score_v2.pa_kvlen": "blocks that a table needs follow from the lengths",
     "fused_infer_attention_score.pa_h_limit": "so many heads are at odds with gqa_ratio or axes",
