@@ -6,6 +6,8 @@ end `copy_` brings it back. Where nothing else reads the old cache, both are one
 
 import torch
 
+from .lower import index_copy_fits
+
 aten = torch.ops.aten
 
 
@@ -35,24 +37,16 @@ def _as_index_copy(new, old):
         return None
     if new.target is aten.index_copy.default:
         _, dim, index, source = new.args
-        return _fits(old, dim, index, source)
+        return _call(old, dim, index, source)
     if new.target is aten.index_put.default:
         _, indices, source, *rest = new.args
         if rest and rest[0]:  # it adds
             return None
         used = [i for i, x in enumerate(indices) if x is not None]
         if len(used) == 1:
-            return _fits(old, used[0], indices[used[0]], source)
+            return _call(old, used[0], indices[used[0]], source)
     return None
 
 
-def _fits(old, dim, index, source):
-    """Only as tk.index_write wants it: no broadcasting, an index of whole numbers."""
-    if not isinstance(source, torch.fx.Node) or not isinstance(index, torch.fx.Node):
-        return None
-    cache, ids, rows = (n.meta["val"] for n in (old, index, source))
-    if ids.dtype != torch.int64 or ids.dim() != 1 or rows.dtype != cache.dtype:
-        return None
-    want = list(cache.shape)
-    want[dim] = ids.shape[0]
-    return (dim, index, source) if list(rows.shape) == want else None
+def _call(old, dim, index, source):
+    return (dim, index, source) if index_copy_fits(old, dim, index, source) else None

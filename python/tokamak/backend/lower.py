@@ -124,6 +124,15 @@ def type_text(tensor):
 # -- nodes
 
 
+def constant_of(gm, node):
+    """The tensor of a get_attr node."""
+    value = gm
+    for name in node.target.split("."):
+        value = getattr(value, name)
+    type_text(value)
+    return value
+
+
 def is_write(node):
     return node.op == "call_function" and packet_name(node.target) in IN_PLACE
 
@@ -152,9 +161,33 @@ def lower_call(node):
     results = list(values) if isinstance(values, list | tuple) else [values]
     for value in results:
         type_text(value)
-    _affordable(op, results)
     tensors, attrs = _arguments(node, op)
+    if theirs == "aten.index_copy" and _may_take_over(node):
+        return "tk.index_write", tensors, attrs, 1
+    # What depends on nothing is computed once.
+    if any(t is not None for t in tensors) or not all(_is_static(r) for r in results):
+        _affordable(op, results)
     return theirs, tensors, attrs, len(results)
+
+
+def _may_take_over(node):
+    """An index_copy into something that the graph has made, in the form of tk.index_write: the engine
+    writes there when nothing else needs the old contents, and copies them first otherwise."""
+    old, dim, index, source = node.args
+    if _root(old).op in ("placeholder", "get_attr"):
+        return False
+    return index_copy_fits(old, dim, index, source)
+
+
+def index_copy_fits(old, dim, index, source):
+    if not isinstance(source, torch.fx.Node) or not isinstance(index, torch.fx.Node):
+        return False
+    cache, ids, rows = (n.meta["val"] for n in (old, index, source))
+    if ids.dtype != torch.int64 or ids.dim() != 1 or rows.dtype != cache.dtype:
+        return False
+    want = list(cache.shape)
+    want[dim] = ids.shape[0]
+    return list(rows.shape) == want
 
 
 def _lower_flash(node):
@@ -255,6 +288,7 @@ class Lowered:
         self.text = ""
         self.symbols = []  # (name, index of the placeholder that holds its value)
         self.weights = []  # (name, index of the placeholder)
+        self.constants = []  # (name, tensor) that the FX graph holds itself
         self.states = []
         self.inputs = []
         self.outputs = []  # of the FX graph: ("engine", i), ("input", index), ("none", None), ...
@@ -299,6 +333,11 @@ def lower_graph(gm, static, uncounted=frozenset()):
     out.written = [index[n] for n in placeholders if n in states]
     ranges = [f"  range {name} 0 9223372036854775807" for name, _ in out.symbols]
     for node in gm.graph.nodes:
+        if node.op == "get_attr":
+            tensor = constant_of(gm, node)
+            ids[node] = node.name
+            out.constants.append((node.name, tensor))
+            body.append(f'  weight %{node.name}: {type_text(tensor)} "{node.name}"')
         if node.op != "call_function" or node in late.values():
             continue
         if node.target is operator.getitem:

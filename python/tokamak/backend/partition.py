@@ -5,7 +5,7 @@ import operator
 import torch
 from torch.fx.passes.split_module import split_module
 
-from .lower import Unsupported, is_number, lower_call, packet_name
+from .lower import Unsupported, constant_of, is_number, lower_call, packet_name
 from .places import place_of
 
 
@@ -26,6 +26,12 @@ def find_unsupported(gm):
     reasons = {}
     for node in gm.graph.nodes:
         if node.op in ("placeholder", "output") or node.target is operator.getitem:
+            continue
+        if node.op == "get_attr":
+            try:
+                node.meta["val"] = constant_of(gm, node)
+            except Unsupported as e:
+                reasons[node] = Reason(node, str(e))
             continue
         if node.op != "call_function":
             reasons[node] = Reason(node, f"a node of kind {node.op}")

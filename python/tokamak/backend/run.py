@@ -42,9 +42,8 @@ class Compiled:
         self.last_states = None
 
     def __del__(self):
-        if self.handle is not None:
+        if self.handle is not None and load is not None:  # None when Python is going down
             load().tk_engine_delete(self.handle)
-            self.handle = None
 
     # -- weights
 
@@ -68,7 +67,8 @@ class Compiled:
         self.weights = self.pick_weights(args)
         self.seen = _state_of(self.weights)
         weights, keep = library.tensor_array(
-            [w.detach() for w in self.weights], [n for n, _ in self.lowered.weights]
+            [w.detach() for w in self.weights] + [t for _, t in self.lowered.constants],
+            [n for n, _ in self.lowered.weights + self.lowered.constants],
         )
         states, keep_states = library.tensor_array(
             [args[i] for i in self.state_index], [n for n, _ in self.lowered.states]
@@ -76,7 +76,7 @@ class Compiled:
         self.handle = load().tk_engine_new(
             self.lowered.text.encode(),
             weights,
-            len(self.weights),
+            len(self.weights) + len(self.lowered.constants),
             states,
             len(self.state_index),
             self.threads,
