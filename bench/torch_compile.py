@@ -11,11 +11,9 @@ import argparse
 import statistics
 import time
 
+import tokamak
 import torch
 import transformers
-
-import tokamak
-from tokamak import backend as tokamak_backend
 from tokamak.backend import report
 
 SHAPES = dict(
@@ -61,7 +59,9 @@ class Decoder:
 
     def decode(self, n):
         """The cache stays, since the engine's last plan leads to it."""
-        cache = self.cache = transformers.StaticCache(config=self.model.config, max_cache_len=self.args.cache)
+        cache = self.cache = transformers.StaticCache(
+            config=self.model.config, max_cache_len=self.args.cache
+        )
         # The prompt goes through the plain model, so that the same graph is measured everywhere.
         logits = self.model(input_ids=self.prompt, past_key_values=cache).logits
         tokens = [logits[:, -1].argmax(-1, keepdim=True)]
@@ -94,7 +94,6 @@ def main():
     parser.add_argument("--profile", action="store_true", help="the engine's launches, by operator")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    tokamak_backend.register()
     model = load(args)
     prompt = torch.randint(0, model.config.vocab_size, (1, args.prompt))
     decoders = []
@@ -110,8 +109,9 @@ def main():
     for d in decoders:
         rates = sorted(d.rates)
         same = torch.equal(d.tokens, decoders[0].tokens)
+        spread = f"({rates[0]:.1f} to {rates[-1]:.1f})"
         print(
-            f"{d.name:9} {statistics.median(rates):7.1f} tokens/s  ({rates[0]:.1f} to {rates[-1]:.1f})"
+            f"{d.name:9} {statistics.median(rates):7.1f} tokens/s  {spread}"
             f"  first calls {d.first:6.2f} s  tokens {'as' if same else 'differ from'} "
             f"{decoders[0].name}"
         )

@@ -114,6 +114,34 @@ void restore_linear(tk::Graph* graph) {
   graph->erase_dead();
 }
 
+// What a value is a view of.
+tk::Value* root_of(tk::Value* v) {
+  while (v->node != nullptr && v->node->op->view != nullptr && v->node->in(0) != nullptr)
+    v = v->node->in(0);
+  return v;
+}
+
+// A state is assigned at the end of the graph. What is still to be read of its old contents then,
+// as a result or by another assignment, is copied before; rewrites make views out of much.
+void keep_old_contents(tk::Graph* graph) {
+  std::set<const tk::Value*> assigned;
+  tk::Node* first = nullptr;
+  for (tk::Node* n : tk::nodes(*graph)) {
+    if (!n->is("tk.assign")) continue;
+    if (first == nullptr) first = n;
+    assigned.insert(root_of(n->in(0)));
+  }
+  if (first == nullptr) return;
+  const auto is_old = [&](tk::Value* v) { return assigned.contains(root_of(v)); };
+  tk::Builder builder{*graph, first, first->loc};
+  for (tk::Node* n : tk::nodes(*graph))
+    if (n->is("tk.assign") && is_old(n->in(1)))
+      graph->set_input(n, 1, builder.op("aten.clone", {n->in(1)}));
+  for (std::size_t i = 0; i < graph->outputs().size(); ++i)
+    if (tk::Value* v = graph->outputs()[i]; is_old(v))
+      graph->set_output(static_cast<int>(i), builder.op("aten.clone", {v}));
+}
+
 void rewrite(tk::Graph* graph, bool fuse) {
   tk::canonicalize(*graph);
   restore_linear(graph);
@@ -122,6 +150,7 @@ void rewrite(tk::Graph* graph, bool fuse) {
   if (fuse)
     for (const tk::Move& move : tk::all_moves())
       if (move.where != tk::Where::npu && !move.changes_results) tk::apply_move(move, *graph);
+  keep_old_contents(graph);
   graph->erase_dead();
   graph->erase_unused_weights();
   tk::verify(*graph, "the moves");
@@ -188,6 +217,17 @@ void tk_engine::make_ready(Bound* b) {
   }
 }
 
+struct tk_engine_pool {
+  tk::ConstantPool constants;
+};
+
+tk_engine_pool* tk_engine_pool_new(void) { return new tk_engine_pool; }
+
+void tk_engine_pool_delete(tk_engine_pool* pool) {
+  const std::lock_guard lock(running);
+  delete pool;
+}
+
 const char* tk_engine_text(void) { return text.c_str(); }
 
 int tk_engine_operators(void) { return guarded(operators); }
@@ -200,7 +240,8 @@ int tk_engine_check(const char* graph) {
 }
 
 tk_engine* tk_engine_new(const char* graph, const tk_engine_tensor* weights, int n_weights,
-                         const tk_engine_tensor* states, int n_states, int threads, int fuse) {
+                         const tk_engine_tensor* states, int n_states, int threads, int fuse,
+                         tk_engine_pool* pool) {
   auto e = std::make_unique<tk_engine>();
   const int failed = guarded([&] {
     const std::lock_guard lock(running);
@@ -219,7 +260,7 @@ tk_engine* tk_engine_new(const char* graph, const tk_engine_tensor* weights, int
       t.owner = std::shared_ptr<void>(t.data, [](void*) {});  // the caller's
       named.emplace(weights[i].name, std::move(t));
     }
-    e->plan = tk::make_plan(std::move(g), named);
+    e->plan = tk::make_plan(std::move(g), named, &pool->constants);
     for (const auto& v : e->plan.graph.states()) e->state_of.push_back(by_name.at(v->name));
     e->team = shared_team(threads);
     e->memory = shared_memory();

@@ -27,6 +27,12 @@ typedef struct {
 
 typedef struct tk_engine tk_engine;
 
+/* What engines computed from weights, by the weights' names, so that the graphs of one model share
+ * it. Names of weights must then say all: equal names, equal contents. */
+typedef struct tk_engine_pool tk_engine_pool;
+TK_ENGINE_API tk_engine_pool* tk_engine_pool_new(void);
+TK_ENGINE_API void tk_engine_pool_delete(tk_engine_pool* pool);
+
 TK_ENGINE_API const char* tk_engine_text(void);
 
 /* JSON: all operators with their tensors, attributes, and whether a kernel or a view runs them. */
@@ -37,10 +43,10 @@ TK_ENGINE_API int tk_engine_check(const char* graph);
 
 /* `graph` is rewritten (with `fuse`, by every move of the CPU) and what depends on weights only is
  * computed. The memory of weights is read in place and must outlive the engine. States are those of
- * the graph, in order: memory that is changed in place; their data is given to each run. */
+ * the graph, in order: memory that is changed in place; their data is given to each run. The pool must outlive the engine. */
 TK_ENGINE_API tk_engine* tk_engine_new(const char* graph, const tk_engine_tensor* weights,
                                        int n_weights, const tk_engine_tensor* states, int n_states,
-                                       int threads, int fuse);
+                                       int threads, int fuse, tk_engine_pool* pool);
 TK_ENGINE_API void tk_engine_delete(tk_engine* engine);
 
 /* One run. `symbols` are the sizes of the graph's symbols, in the order in which the graph's ranges

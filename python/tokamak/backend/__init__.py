@@ -1,14 +1,18 @@
-"""torch.compile(model, backend="tokamak"): see docs/torch-compile.md."""
+"""torch.compile(model, backend="tokamak"): see docs/torch-compile.md.
 
-from .compiler import EngineError, tokamak
-from .explain import explain
+Enter at `compiler.py`. `inplace` and `partition` change the FX graph, `lower` writes it as text,
+`run` holds the engine's side of it, `library` binds the engine. Must not know: names of models.
+"""
 
-__all__ = ["EngineError", "explain", "register", "tokamak"]
+
+def tokamak(gm, example_inputs, **options):
+    """The backend, as torch.compile calls it."""
+    from .compiler import tokamak as compile_graph
+
+    return compile_graph(gm, example_inputs, **options)
 
 
-def register():
-    """Makes the name "tokamak" known to torch.compile; again is nothing."""
-    from torch._dynamo.backends import registry
+def explain(model, inputs, **options):
+    from .explanation import explain as run
 
-    if registry._COMPILER_FNS.get("tokamak") is not tokamak:
-        registry.register_backend(compiler_fn=tokamak, name="tokamak")
+    return run(model, inputs, **options)

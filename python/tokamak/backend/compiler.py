@@ -5,6 +5,7 @@ import time
 import torch
 from torch._decomp import core_aten_decompositions
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import make_boxed_func
 from torch._guards import TracingContext
 
 from ..errors import Error
@@ -26,7 +27,7 @@ def tokamak(gm, example_inputs, *, options=None, mode=None):
     chosen = read_options(options)
     operators()  # a library that is not there is an error before anything is compiled
     compiler = aot_autograd(
-        fw_compiler=_training,
+        fw_compiler=lambda graph, inputs: _training(graph, chosen),
         inference_compiler=lambda graph, inputs: _inference(graph, chosen),
         decompositions=_decompositions(),
         keep_inference_input_mutations=True,
@@ -44,14 +45,14 @@ def _decompositions():
     }
 
 
-def _training(gm, _inputs):
+def _training(gm, options):
     record = report.GraphReport(sum(n.op == "call_function" for n in gm.graph.nodes))
     first = next((n for n in gm.graph.nodes if n.op == "call_function"), None)
     if first is not None:
         record.fallbacks.append(Reason(first, "gradients are asked for; the engine has none"))
     report.graphs.append(record)
-    record.warn()
-    return torch._dynamo.backends.common.make_boxed_func(gm.forward)
+    _accept(record, options)
+    return make_boxed_func(gm.forward)
 
 
 def _inference(gm, options):
@@ -64,14 +65,7 @@ def _inference(gm, options):
     run = _compile(gm, static, unsupported, options, record)
     record.seconds = time.perf_counter() - start
     report.graphs.append(record)
-    if record.fallbacks and not options.fallback:
-        raise Error(
-            "TK1305",
-            f"{len(record.fallbacks)} operators cannot be run by the engine",
-            notes=[str(r) for r in record.fallbacks[:10]],
-            help="leave out the option fallback=False, and PyTorch runs them",
-        )
-    record.warn()
+    _accept(record, options)
 
     def boxed(args):
         values = list(args)
@@ -80,6 +74,17 @@ def _inference(gm, options):
 
     boxed._boxed_call = True
     return boxed
+
+
+def _accept(record, options):
+    if record.fallbacks and not options.fallback:
+        raise Error(
+            "TK1305",
+            f"{len(record.fallbacks)} operators cannot be run by the engine",
+            notes=[str(r) for r in record.fallbacks[:10]],
+            help="leave out the option fallback=False, and PyTorch runs them",
+        )
+    record.warn()
 
 
 def _static_placeholders(gm):

@@ -1,7 +1,8 @@
 """Caches that a graph changes are changed where they lie.
 
-AOT autograd hands over functional graphs: a cache comes in, `index_copy` makes a new one, and at the
-end `copy_` brings it back. Where nothing else reads the old cache, both are one in-place operator.
+AOT autograd hands over functional graphs: a cache comes in, `index_copy` makes a new one, and at
+the end `copy_` brings it back. Where nothing else reads the old cache, both are one in-place
+operator.
 """
 
 import torch

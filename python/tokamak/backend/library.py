@@ -64,8 +64,11 @@ def load():
     library.tk_engine_new.argtypes = (
         ctypes.c_char_p,
         *(tensors, ctypes.c_int, tensors, ctypes.c_int),
-        *(ctypes.c_int, ctypes.c_int),
+        *(ctypes.c_int, ctypes.c_int, ctypes.c_void_p),
     )
+    library.tk_engine_pool_new.restype = ctypes.c_void_p
+    library.tk_engine_pool_delete.argtypes = (ctypes.c_void_p,)
+    library.tk_engine_pool_delete.restype = None
     library.tk_engine_delete.argtypes = (ctypes.c_void_p,)
     library.tk_engine_delete.restype = None
     library.tk_engine_run.argtypes = (

@@ -138,7 +138,7 @@ def is_write(node):
 
 
 def is_number(node):
-    """A node that computes sizes: it has no place in the graph, its value is known by its symbols."""
+    """A node that computes sizes: it is no part of the graph, its value is known by its symbols."""
     return not isinstance(node.meta.get("val"), torch.Tensor | list | tuple)
 
 
@@ -171,12 +171,10 @@ def lower_call(node):
 
 
 def _may_take_over(node):
-    """An index_copy into something that the graph has made, in the form of tk.index_write: the engine
-    writes there when nothing else needs the old contents, and copies them first otherwise."""
-    old, dim, index, source = node.args
-    if _root(old).op in ("placeholder", "get_attr"):
-        return False
-    return index_copy_fits(old, dim, index, source)
+    """An index_copy into something that the graph has just made, in the form of tk.index_write: the
+    engine writes there when nothing else needs the old contents, and copies them otherwise."""
+    old = node.args[0]
+    return not old.all_input_nodes and old.op == "call_function" and index_copy_fits(*node.args)
 
 
 def index_copy_fits(old, dim, index, source):
@@ -285,8 +283,8 @@ class Lowered:
     """A graph's text and how its inputs and outputs correspond to those of the FX graph."""
 
     def __init__(self):
-        self.text = ""
-        self.symbols = []  # (name, index of the placeholder that holds its value)
+        self.header, self.weight_lines, self.body = "", [], ""
+        self.symbols = []  # (name, index of a placeholder, its axis of that size or None: a number)
         self.weights = []  # (name, index of the placeholder)
         self.constants = []  # (name, tensor) that the FX graph holds itself
         self.states = []
@@ -297,23 +295,30 @@ class Lowered:
         self.writes = []  # (index of a placeholder, engine output that is copied to it)
         self.n_nodes = 0
 
+    def text(self, names=None):
+        """The graph, with its weights called `names`: those of weights, then those of constants."""
+        called = [n for n, _ in self.weights + self.constants]
+        names = dict(zip(called, names or called, strict=True))
+        lines = [f'  weight %{n}: {kind} "{names[n]}"\n' for n, kind in self.weight_lines]
+        return "".join([self.header, *lines, self.body])
+
 
 def lower_graph(gm, static, uncounted=frozenset()):
-    """The Lowered of a GraphModule. `static` are the placeholders whose memory stays: parameters and
-    buffers; `uncounted` those of them whose changes cannot be seen, so that nothing may be computed
-    from them beforehand. Raises Unsupported."""
+    """The Lowered of a GraphModule. `static` are the placeholders whose memory stays, parameters
+    and buffers; `uncounted` those of them whose changes cannot be seen, so that nothing may be
+    computed from them beforehand. Raises Unsupported."""
     out = Lowered()
     placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
     index = {n: i for i, n in enumerate(placeholders)}
     result = next(n for n in gm.graph.nodes if n.op == "output")
-    states, late = _written(gm, result)
+    states, late = _written(gm)
     header, body = [], []
     ids = {}  # FX node, or (node, i) for a part of a list, to the value's name
     for node in placeholders:
         value = node.meta["val"]
         if isinstance(value, torch.SymInt):
             if value.node.expr.is_Symbol:
-                out.symbols.append((str(value.node.expr), index[node]))
+                out.symbols.append((str(value.node.expr), index[node], None))
             continue
         if isinstance(value, int | float | bool):
             continue
@@ -325,19 +330,19 @@ def lower_graph(gm, static, uncounted=frozenset()):
             body.append(f'  state %{node.name}: {kind} "{node.name}"')
         elif stays:
             out.weights.append((node.name, index[node]))
-            body.append(f'  weight %{node.name}: {kind} "{node.name}"')
+            out.weight_lines.append((node.name, kind))
         else:
             out.inputs.append((node.name, index[node]))
             header.append(f"%{node.name}: {kind}")
-    out.symbols.sort()
+    _find_symbols(out, placeholders)
     out.written = [index[n] for n in placeholders if n in states]
-    ranges = [f"  range {name} 0 9223372036854775807" for name, _ in out.symbols]
+    ranges = [f"  range {name} 0 9223372036854775807" for name, *_ in out.symbols]
     for node in gm.graph.nodes:
         if node.op == "get_attr":
             tensor = constant_of(gm, node)
             ids[node] = node.name
             out.constants.append((node.name, tensor))
-            body.append(f'  weight %{node.name}: {type_text(tensor)} "{node.name}"')
+            out.weight_lines.append((node.name, type_text(tensor)))
         if node.op != "call_function" or node in late.values():
             continue
         if node.target is operator.getitem:
@@ -369,9 +374,29 @@ def lower_graph(gm, static, uncounted=frozenset()):
         if not out.inputs:
             raise Unsupported("a graph without results")
         returns(placeholders[out.inputs[0][1]])
-    lines = [f"graph @main({', '.join(header)}) {{", *ranges, *body]
-    out.text = "\n".join([*lines, f"  return {', '.join(returned)}", "}"]) + "\n"
+    out.header = "\n".join([f"graph @main({', '.join(header)}) {{", *ranges, ""])
+    out.body = "\n".join([*body, f"  return {', '.join(returned)}", "}", ""])
     return out
+
+
+def _find_symbols(out, placeholders):
+    """Sizes that no argument gives as a number: they are those of tensors, in a part of a graph."""
+    known = {name for name, *_ in out.symbols}
+    used = set()
+    for i, node in enumerate(placeholders):
+        value = node.meta["val"]
+        if not isinstance(value, torch.Tensor):
+            continue
+        for axis, size in enumerate(value.shape):
+            if isinstance(size, int):
+                continue
+            used |= {str(s) for s in size.node.expr.free_symbols}
+            if size.node.expr.is_Symbol and str(size.node.expr) not in known:
+                known.add(str(size.node.expr))
+                out.symbols.append((str(size.node.expr), i, axis))
+    if used - known:
+        raise Unsupported(f"the size {min(used - known)} is not an argument")
+    out.symbols.sort()
 
 
 def _is_static(value):
@@ -394,42 +419,20 @@ def _statement(node, ids):
     return f"{text}  {text_of(place_of(node))}".rstrip()
 
 
-def _written(gm, result):
-    """(placeholders written where they lie, {placeholder: its copy_} of those that are written after
-    the run, from a result)."""
+def _written(gm):
+    """(placeholders written where they lie, {placeholder: its copy_} of those that are written
+    after the run, from a result: their sizes or types are not fixed)."""
     states, late = set(), {}
-    roots = {
-        _root(x) for x in result.args[0] if isinstance(x, torch.fx.Node) and not is_write(x)
-    }
     for node in gm.graph.nodes:
         if not is_write(node):
             continue
-        to = node.args[0]
-        if node.target is aten.copy_.default and (
-            not _same_kind(node) or _root(node.args[1]).op == "placeholder" or to in roots
-        ):
-            late[to] = node
+        if node.target is aten.copy_.default and not _same_kind(node):
+            late[node.args[0]] = node
         else:
-            states.add(to)
+            states.add(node.args[0])
     return states - set(late), late
 
 
 def _same_kind(copy):
     to, source = (a.meta["val"] for a in copy.args[:2])
     return to.dtype == source.dtype and to.shape == source.shape and _is_static(to)
-
-
-COPIES = ("aten.clone", "aten._to_copy", "aten._unsafe_view", "aten.lift_fresh_copy")
-
-
-def _root(node):
-    """What a value is a view or a mere copy of: the rewrites may turn such a copy into a view."""
-    while node.op == "call_function" and node.args and isinstance(node.args[0], torch.fx.Node):
-        if node.target is not operator.getitem:
-            if not isinstance(node.target, torch._ops.OpOverload):
-                break
-            aliases = any(r.alias_info is not None for r in node.target._schema.returns)
-            if not aliases and packet_name(node.target) not in COPIES:
-                break
-        node = node.args[0]
-    return node

@@ -9,7 +9,7 @@ from ..errors import Error
 @dataclass(frozen=True)
 class Options:
     threads: int = 0
-    """Threads of the engine; 0: as many as torch.get_num_threads() says when a graph is compiled."""
+    """Threads of the engine; 0: what torch.get_num_threads() says when a graph is compiled."""
 
     fuse: bool = True
     """Whether the moves fuse operators. Without, numbers are those of the single operators."""
@@ -25,7 +25,7 @@ KNOWN = {f.name: f.type for f in fields(Options)}
 
 
 def read_options(given):
-    """An Options of a dict; Error TK1301 for an unknown name, TK1302 for a value of another type."""
+    """An Options of a dict; Error TK1301 for an unknown name, TK1302 for a wrong value."""
     given = dict(given or {})
     for name, value in given.items():
         if name not in KNOWN:

@@ -3,14 +3,53 @@
 import ctypes
 import json
 import operator
+import threading
 
 import torch
 
 from . import library
-from .library import EngineTensor, check, load
+from .library import check, load
 from .lower import Unsupported, lower_graph
+from .pool import close, names_of, pool_for
 
 KEPT_SIZES = 64
+KEPT_MODELS = 4
+
+
+class Engine:
+    """The engine's side of a graph, made for certain weights: what depends on them only is computed
+    beforehand."""
+
+    def __init__(self, part, weights, states):
+        lowered = part.lowered
+        constants = [t for _, t in lowered.constants]
+        self.weights = weights
+        self.seen = _versions(weights)
+        self.pool = pool_for([*weights, *constants])
+        names = names_of([*weights, *constants])
+        memory = [w.detach() for w in weights] + constants
+        weight_array, keep = library.tensor_array(memory, names)
+        state_array, keep_states = library.tensor_array(states, [n for n, _ in lowered.states])
+        self.handle = load().tk_engine_new(
+            lowered.text(names).encode(),
+            *(weight_array, len(names), state_array, len(states)),
+            *(part.threads, int(part.fuse), self.pool.handle),
+        )
+        del keep, keep_states
+        if not self.handle:
+            raise library.EngineError(library.text())
+
+    def __del__(self):
+        if getattr(self, "handle", None) and load is not None:  # None when Python is going down
+            load().tk_engine_delete(self.handle)
+
+    def is_for(self, weights):
+        return all(map(operator.is_, weights, self.weights))
+
+
+def _versions(weights):
+    """What changes when the contents of a weight do, or its memory."""
+    return [(w.data_ptr(), w._version) for w in weights]
 
 
 class Compiled:
@@ -21,79 +60,65 @@ class Compiled:
         self.static = static
         self.threads = options.threads or torch.get_num_threads()
         self.fuse = options.fuse
-        self.handle = None
+        self.lock = threading.Lock()  # the arrays of pointers are one set
+        self.engines = []  # for the models that share this graph; the last used first
         self.builds = 0
-        self.weights = ()
-        self.seen = ()  # versions and addresses of the weights that the engine was made with
         self.lower()
 
     def lower(self, uncounted=frozenset()):
         self.lowered = lowered = lower_graph(self.gm, self.static, uncounted)
-        if load().tk_engine_check(lowered.text.encode()):
+        if load().tk_engine_check(lowered.text().encode()):
             raise Unsupported(library.text())
         self.pick_weights = _picker([i for _, i in lowered.weights])
         self.state_index = [i for _, i in lowered.states]
         self.input_index = [i for _, i in lowered.inputs]
-        self.symbol_index = [i for _, i in lowered.symbols]
-        self.names = [name for name, _ in lowered.symbols]
+        self.symbol_index = [(i, axis) for _, i, axis in lowered.symbols]
+        self.names = [name for name, *_ in lowered.symbols]
         self.arrays = {}  # sizes: EngineTensors of the results, and how to make them
         self.state_pointers = (ctypes.c_void_p * max(1, len(self.state_index)))()
         self.input_pointers = (ctypes.c_void_p * max(1, len(self.input_index)))()
         self.last_states = None
 
-    def __del__(self):
-        if self.handle is not None and load is not None:  # None when Python is going down
-            load().tk_engine_delete(self.handle)
-
     # -- weights
 
-    def _weights_changed(self, args):
+    def _engine(self, args):
         weights = self.pick_weights(args)
-        if not all(map(operator.is_, weights, self.weights)) or len(weights) != len(self.weights):
-            return True
-        return _state_of(weights) != self.seen
+        for k, engine in enumerate(self.engines):
+            if not engine.is_for(weights):
+                continue
+            if _versions(weights) == engine.seen:
+                if k:
+                    self.engines.insert(0, self.engines.pop(k))
+                return engine
+            close(engine.pool)  # what was computed from them is of no more use
+            del self.engines[k]
+            break
+        return self._build(args, weights)
 
-    def _build(self, args):
-        """The engine computes what depends on weights only, so it is made anew when they change."""
-        if self.handle is not None:
-            load().tk_engine_delete(self.handle)
-            self.handle = None
+    def _build(self, args, weights):
         # Inference tensors count no versions: they are read anew in every run.
-        weights = self.pick_weights(args)
         if any(w.is_inference() for w in weights):
             nodes = [n for n in self.gm.graph.nodes if n.op == "placeholder"]
-            self.lower({n for n, a in zip(nodes, args, strict=True)
-                        if isinstance(a, torch.Tensor) and a.is_inference()})
-        self.weights = self.pick_weights(args)
-        self.seen = _state_of(self.weights)
-        weights, keep = library.tensor_array(
-            [w.detach() for w in self.weights] + [t for _, t in self.lowered.constants],
-            [n for n, _ in self.lowered.weights + self.lowered.constants],
-        )
-        states, keep_states = library.tensor_array(
-            [args[i] for i in self.state_index], [n for n, _ in self.lowered.states]
-        )
-        self.handle = load().tk_engine_new(
-            self.lowered.text.encode(),
-            weights,
-            len(self.weights) + len(self.lowered.constants),
-            states,
-            len(self.state_index),
-            self.threads,
-            int(self.fuse),
-        )
-        del keep, keep_states
-        if not self.handle:
-            self.handle = None
-            raise library.EngineError(library.text())
+            pairs = zip(nodes, args, strict=True)
+            self.lower({n for n, a in pairs if isinstance(a, torch.Tensor) and a.is_inference()})
+            self.engines.clear()
+            weights = self.pick_weights(args)
+        self.engines.insert(0, Engine(self, weights, [args[i] for i in self.state_index]))
+        del self.engines[KEPT_MODELS:]
         self.builds += 1
+        return self.engines[0]
 
     # -- a run
 
     def __call__(self, *args):
-        if self.handle is None or self._weights_changed(args):
-            self._build(args)
-        symbols = tuple([int(args[i]) for i in self.symbol_index])
+        with self.lock:
+            return self._run(args)
+
+    def _run(self, args):
+        engine = self._engine(args)
+        symbols = tuple(
+            [int(args[i]) if axis is None else args[i].shape[axis] for i, axis in self.symbol_index]
+        )
         plan = self.arrays.get(symbols)
         if plan is None:
             plan = self._plan_results(symbols)
@@ -102,7 +127,7 @@ class Compiled:
         if states != self.last_states:
             self.state_pointers[: len(states)] = states
             self.last_states = states
-        held = []
+        held = []  # copies of inputs that are not contiguous
         for k, i in enumerate(self.input_index):
             x = args[i]
             if not x.is_contiguous():
@@ -114,19 +139,15 @@ class Compiled:
             outputs[k].data = r.data_ptr()
         check(
             load().tk_engine_run(
-                self.handle,
-                symbol_array,
-                self.state_pointers,
-                self.input_pointers,
-                outputs,
-                len(results),
+                *(engine.handle, symbol_array, self.state_pointers, self.input_pointers),
+                *(outputs, len(results)),
             )
         )
         self._mark_changed(args)
         for i, k in self.lowered.writes:
             args[i].copy_(results[k])
-        return tuple([self._result(kind, what, args, results, symbols)
-                      for kind, what in self.lowered.outputs])
+        values = dict(zip(self.names, symbols, strict=True))
+        return tuple([_result(*out, args, results, values) for out in self.lowered.outputs])
 
     def _mark_changed(self, args):
         """The engine writes behind torch's back; who asks for a version sees the change."""
@@ -136,46 +157,48 @@ class Compiled:
                 tuple(changed), tuple([t._version + 1 for t in changed])
             )
 
-    def _result(self, kind, what, args, results, symbols):
-        if kind == "engine":
-            return results[what]
-        if kind == "input":
-            return args[what]
-        if kind == "number":
-            return _evaluated(what, dict(zip(self.names, symbols, strict=True)))
-        return what
-
     def _plan_results(self, symbols):
-        env = dict(zip(self.names, symbols, strict=True))
+        values = dict(zip(self.names, symbols, strict=True))
         specs = []
         for fake in self.lowered.results:
-            shape = tuple(_evaluated(s, env) for s in fake.shape)
-            strides = tuple(_evaluated(s, env) for s in fake.stride())
+            shape = tuple(_evaluated(s, values) for s in fake.shape)
+            strides = tuple(_evaluated(s, values) for s in fake.stride())
             specs.append((shape, strides, fake.dtype))
-        outputs = (EngineTensor * max(1, len(specs)))()
-        keep = []
-        for k, (shape, strides, dtype) in enumerate(specs):
-            like = torch.empty_strided(shape, strides, dtype=dtype)
-            keep.append(library.describe_tensor(outputs[k], like))
+        outputs, keep = library.tensor_array(
+            [torch.empty_strided(*spec[:2], dtype=spec[2]) for spec in specs]
+        )
+        outputs.keep = keep
         if len(self.arrays) >= KEPT_SIZES:
             self.arrays.clear()
         self.arrays[symbols] = (library.int64s(symbols), specs, outputs)
-        outputs.keep = keep
         return self.arrays[symbols]
 
-    # -- what it is
+    # -- what it is: of the engine that was used last
+
+    @property
+    def pool(self):
+        return self.engines[0].pool
 
     def describe(self):
-        check(load().tk_engine_describe(self.handle))
+        check(load().tk_engine_describe(self.engines[0].handle))
         return json.loads(library.text())
 
     def graph_text(self):
-        check(load().tk_engine_graph(self.handle))
+        check(load().tk_engine_graph(self.engines[0].handle))
         return library.text()
 
     def profile(self):
-        check(load().tk_engine_profile(self.handle))
+        """The launches of one more run, with their times. What was run last must still be there."""
+        check(load().tk_engine_profile(self.engines[0].handle))
         return json.loads(library.text())
+
+
+def _result(kind, what, args, results, values):
+    if kind == "engine":
+        return results[what]
+    if kind == "input":
+        return args[what]
+    return _evaluated(what, values) if kind == "number" else what
 
 
 def _picker(indices):
@@ -184,13 +207,8 @@ def _picker(indices):
     return operator.itemgetter(*indices) if indices else lambda args: ()
 
 
-def _state_of(weights):
-    """What changes when the contents of a weight do, or its memory."""
-    return [(w.data_ptr(), w._version) for w in weights]
-
-
-def _evaluated(size, env):
+def _evaluated(size, values):
     if isinstance(size, int):
         return size
     e = size.node.expr
-    return int(e.subs({s: env[str(s)] for s in e.free_symbols}))
+    return int(e.subs({s: values[str(s)] for s in e.free_symbols}))
