@@ -1,13 +1,18 @@
 """Tokamak: capture a PyTorch LLM here, optimise and run it with the `tokamak` command.
 
-Importing this package loads neither torch nor transformers; `capture` does, when it is called.
+Importing this package loads neither torch nor transformers; `capture` and `explain` do, when they
+are called. Where torch is loaded already, torch.compile(model, backend="tokamak") is made known to
+it; where tokamak is installed as a package, torch finds the backend by itself.
 """
+
+import sys
 
 from .binary import find_binary
 from .errors import CaptureError, Error
 
 __version__ = "0.1.0"
-__all__ = ["CaptureError", "Error", "__version__", "capture", "find_binary"]
+__all__ = ["CaptureError", "Error", "__version__", "capture", "explain", "find_binary"]
+__all__ += ["register_backend"]
 
 
 def capture(model, output_dir, **options):
@@ -19,3 +24,22 @@ def capture(model, output_dir, **options):
     from .export import capture as run
 
     return run(model, output_dir, **options)
+
+
+def explain(model, inputs, **options):
+    """What becomes of `model` under torch.compile(backend="tokamak"): graph breaks, recompilations
+    and operators that PyTorch runs, with file:line. See `tokamak.backend.explain`."""
+    from .backend import explain as run
+
+    return run(model, inputs, **options)
+
+
+def register_backend():
+    """Makes torch.compile(backend="tokamak") known, as importing tokamak after torch does."""
+    from .backend.registration import register
+
+    register()
+
+
+if "torch" in sys.modules:
+    register_backend()

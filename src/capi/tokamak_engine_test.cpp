@@ -1,0 +1,102 @@
+// The C interface of the engine, as another language uses it.
+#include "capi/tokamak_engine.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace {
+
+struct Pool {
+  tk_engine_pool* pool = tk_engine_pool_new();
+  ~Pool() { tk_engine_pool_delete(pool); }
+};
+
+tk_engine_tensor tensor(const char* name, float* data, const std::int64_t* shape,
+                        const std::int64_t* strides, int rank) {
+  return {name, "f32", data, rank, shape, strides};
+}
+
+constexpr std::int64_t three[] = {3}, one[] = {1};
+
+TEST(Engine, RunsOnTheCallersMemoryForAnySize) {
+  const Pool pool;
+  float weight[] = {1, 2, 3};
+  const auto w = tensor("w", weight, three, one, 1);
+  tk_engine* e = tk_engine_new(R"(
+graph @main(%x: f32[N, 3]) {
+  range N 0 1000
+  weight %w: f32[3] "w"
+  %0 = aten.mul(%x, %w)
+  return %0
+}
+)",
+                               &w, 1, nullptr, 0, 1, 1, pool.pool);
+  ASSERT_NE(e, nullptr) << tk_engine_text();
+  for (std::int64_t n = 1; n < 40; ++n) {
+    std::vector<float> x(static_cast<std::size_t>(3 * n), 2), y(x.size());
+    const std::int64_t shape[] = {n, 3}, strides[] = {1, n};  // columns first
+    const auto out = tensor(nullptr, y.data(), shape, strides, 2);
+    void* inputs[] = {x.data()};
+    ASSERT_EQ(tk_engine_run(e, &n, nullptr, inputs, &out, 1), 0) << tk_engine_text();
+    EXPECT_EQ(y.front(), 2);
+    EXPECT_EQ(y.back(), 6);
+  }
+  EXPECT_EQ(tk_engine_describe(e), 0);
+  EXPECT_NE(std::string(tk_engine_text()).find("\"kernel\":\"pointwise\""), std::string::npos);
+  EXPECT_EQ(tk_engine_graph(e), 0);
+  EXPECT_NE(std::string(tk_engine_text()).find("aten.mul"), std::string::npos);
+  tk_engine_delete(e);
+}
+
+// aten.mul by 1 is no operation to the rewrites, and the result a view of the state.
+TEST(Engine, GivesTheOldContentsOfWhatItAssigns) {
+  const Pool pool;
+  float a[] = {1, 2, 3}, b[] = {4, 5, 6};
+  const tk_engine_tensor states[] = {tensor("a", a, three, one, 1), tensor("b", b, three, one, 1)};
+  tk_engine* e = tk_engine_new(R"(
+graph @main() {
+  state %a: f32[3] "a"
+  state %b: f32[3] "b"
+  %0 = aten.mul(%a) {other=1}
+  %1 = aten.mul(%b) {other=1}
+  %2 = tk.assign(%a, %1)
+  %3 = tk.assign(%b, %0)
+  return %0
+}
+)",
+                               nullptr, 0, states, 2, 1, 1, pool.pool);
+  ASSERT_NE(e, nullptr) << tk_engine_text();
+  float old[3];
+  const auto out = tensor(nullptr, old, three, one, 1);
+  void* data[] = {a, b};
+  ASSERT_EQ(tk_engine_run(e, nullptr, data, nullptr, &out, 1), 0) << tk_engine_text();
+  EXPECT_EQ(old[0], 1);
+  EXPECT_EQ(a[0], 4);
+  EXPECT_EQ(b[0], 1);
+  float c[] = {7, 8, 9};  // other memory in the next run
+  data[1] = c;
+  ASSERT_EQ(tk_engine_run(e, nullptr, data, nullptr, &out, 1), 0) << tk_engine_text();
+  EXPECT_EQ(a[0], 7);
+  EXPECT_EQ(c[0], 4);
+  EXPECT_EQ(b[0], 1);
+  tk_engine_delete(e);
+}
+
+TEST(Engine, SaysWhatIsWrong) {
+  EXPECT_EQ(tk_engine_check("graph @main(%x: f32[2]) {\n  return %x\n}\n"), 0);
+  EXPECT_EQ(tk_engine_check("graph @main(%x: f32[2, 3]) {\n  %0 = aten.mm(%x, %x)\n"
+                            "  return %0\n}\n"),
+            1);
+  EXPECT_NE(std::string(tk_engine_text()).find("TK0312"), std::string::npos);
+  EXPECT_EQ(tk_engine_check("nonsense"), 1);
+  const Pool pool;
+  EXPECT_EQ(tk_engine_new("graph @main() {\n  weight %w: f32[3] \"w\"\n  return %w\n}\n", nullptr,
+                          0, nullptr, 0, 1, 1, pool.pool),
+            nullptr);
+  EXPECT_NE(std::string(tk_engine_text()).find("TK0503"), std::string::npos);
+  EXPECT_EQ(tk_engine_operators(), 0);
+}
+
+}  // namespace
