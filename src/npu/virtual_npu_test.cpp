@@ -210,6 +210,12 @@ TEST(LowerConfig, WhatIsNotModelledIsNamed) {
   EXPECT_EQ(config(R"(, "layer_types": ["full_attention"])"), "TK1416");
   EXPECT_EQ(config(R"(, "num_experts": 8)"), "TK1416");
   EXPECT_EQ(code_of([] { config_sizes("[1]", "c.json"); }), "TK1416");
+  ConfigStep huge;
+  huge.sequences = std::int64_t{1} << 40;
+  EXPECT_EQ(code_of([&] { lower_config(std::string(small) + "}", "c.json", huge); }), "TK1413");
+  huge.sequences = 1;
+  huge.kv_len = -1;
+  EXPECT_EQ(code_of([&] { lower_config(std::string(small) + "}", "c.json", huge); }), "TK1413");
   EXPECT_EQ(code_of([] { config_sizes(R"({"hidden_size": 1e9})", "c.json"); }), "TK1416");
 }
 
