@@ -233,6 +233,22 @@ TEST(Simulation, TwiceTheSame) {
             "TK1419");
 }
 
+// VN-05: a limit beyond the device names the launch and its place.
+TEST(Simulation, ARefusedLaunchIsNamed) {
+  const Step step = lower_config(std::string(small) + "}", "c.json", {});
+  const DeviceFile device = load_device_file("a2");
+  sim::Plan plan = plan_of(step, device, default_costs(), sim::Mode::ge_graph);
+  plan.launches[1].vector_limit = 1000;
+  plan.texts[static_cast<std::size_t>(plan.launches[1].text)].place = "model.py:7";
+  try {
+    sim::simulate(plan, params_of(device, default_costs(), sim::Mode::ge_graph));
+    FAIL() << "it ran";
+  } catch (const UserError& e) {
+    EXPECT_EQ(e.code(), "TK1401");
+    EXPECT_NE(std::string(e.what()).find("model.py:7"), std::string::npos) << e.what();
+  }
+}
+
 TEST(Simulation, ComparedTermByTerm) {  // VN-93, VN-112
   ConfigStep c;
   const std::string json = std::string(small) + "}";
