@@ -99,7 +99,7 @@ def main():
     costs = json.loads(Path(o.costs).read_text())
     start = values_of(costs)
     trials = []
-    best = dict(start)
+    best, least = dict(start), math.inf
     for i in range(o.trials):
         values = dict(best)
         if i > 0:
@@ -111,7 +111,7 @@ def main():
                 values[name] = min(max(moved, low), high)
         by_group = errors(o.binary, o.cases, applied(costs, values))
         trials.append((values, by_group))
-        if i == 0 or loss(by_group, values, start) < least:
+        if loss(by_group, values, start) < least:
             best, least = values, loss(by_group, values, start)
             print(i, f"{least:.4f}", {n: float(f"{v:.3g}") for n, v in values.items()}, flush=True)
     held_out = {}

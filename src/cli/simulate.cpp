@@ -82,6 +82,10 @@ Step lower(const Subject& s, const Flags& f, std::int64_t batch) {
   const bool prefill = f.phase == "prefill";
   const std::int64_t query = f.tokens > 0 ? f.tokens : prefill ? 1024 : 1;
   const std::int64_t past = prefill ? 0 : f.kv;
+  if (batch > (1 << 24) || query > (1 << 24) || f.kv > (1 << 28))
+    throw UserError("TK1413", cat("a step of ", batch, " sequences with ", query,
+                                  " new tokens and ", f.kv, " before them is too large"))
+        .help("at most 2^24 sequences, 2^24 new tokens and 2^28 in the cache of each");
   if (s.graph) {
     StepShape shape;
     shape.tokens = batch * query;

@@ -9,6 +9,8 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr std::int64_t largest_size = 1 << 24;  // bytes of a product of three still fit
+
 class Reader {
  public:
   Reader(const Json& j, const std::string& file) : j_(j), file_(file) {}
@@ -26,8 +28,9 @@ class Reader {
     for (const char* name : names) {
       if (!has(name)) continue;
       if (!j_[name].is_number_integer() || j_[name].get<std::int64_t>() < 0 ||
-          j_[name].get<std::int64_t>() > (std::int64_t{1} << 32))
-        fail(cat("'", name, "' is ", j_[name].dump(), "; a whole number is expected"));
+          j_[name].get<std::int64_t>() > largest_size)
+        fail(cat("'", name, "' is ", j_[name].dump(), "; a whole number up to ", largest_size,
+                 " is expected"));
       return j_[name].get<std::int64_t>();
     }
     if (otherwise < 0) fail(cat("the config has no '", *names.begin(), "'"));

@@ -64,6 +64,23 @@ std::string text_of(const Json& j, const char* key, const std::string& file) {
   return j[key].get<std::string>();
 }
 
+std::int32_t whole_number(const Facts& facts, std::string_view name) {
+  const double v = facts.at(name);
+  if (v < 1 || v > 1e9) bad(facts.file, cat("'", name, "' is ", v, "; 1 to 1e9 is expected"));
+  return static_cast<std::int32_t>(std::lround(v));
+}
+
+// What is divided by, and what a share is of.
+void check_costs(const Facts& facts) {
+  for (const Fact& f : facts.all) {
+    const bool share = f.name.ends_with("_share") || f.name.ends_with("_efficiency");
+    if (share && (f.value <= 0 || f.value > 1))
+      bad(facts.file,
+          cat("'", f.name, "' is ", f.value, "; more than 0 and at most 1 is expected"));
+    if (f.value > 1e9) bad(facts.file, cat("'", f.name, "' is ", f.value, "; at most 1e9"));
+  }
+}
+
 std::int64_t ps(double us) { return std::llround(us * 1e6); }
 
 DeviceFile device_of(std::string_view text, const std::string& file) {
@@ -73,6 +90,9 @@ DeviceFile device_of(std::string_view text, const std::string& file) {
   d.target = text_of(j, "target", file);
   d.doc = text_of(j, "doc", file);
   d.numbers = facts_of(j, file);
+  for (const Fact& f : d.numbers.all)
+    if (f.value <= 0 || f.value > 1e12)
+      bad(file, cat("'", f.name, "' is ", f.value, "; more than 0 and at most 1e12 is expected"));
   if (!j.contains("links") || !j["links"].is_array()) bad(file, "there is no list 'links'");
   for (const Json& l : j["links"]) {
     sim::LinkLevel level;
@@ -105,6 +125,7 @@ bool is_device(std::string_view name) { return name != "cost" && name != "valida
 CostFile costs_of(std::string_view text, const std::string& file) {
   CostFile c;
   c.numbers = facts_of(parse(text, file), file);
+  check_costs(c.numbers);
   std::uint64_t h = 0xcbf29ce484222325;  // FNV-1a
   for (const char ch : text) h = (h ^ static_cast<unsigned char>(ch)) * 0x100000001b3;
   char id[17];
@@ -160,9 +181,7 @@ const CostFile& default_costs() {
 CostFile load_costs(const std::string& path) { return costs_of(read_file(path), path); }
 
 sim::DeviceParams params_of(const DeviceFile& device, const CostFile& costs, sim::Mode mode) {
-  const auto whole = [&](std::string_view name) {
-    return static_cast<std::int32_t>(std::lround(device.numbers.at(name)));
-  };
+  const auto whole = [&](std::string_view name) { return whole_number(device.numbers, name); };
   const auto tera = [](double v) { return std::llround(v * 1e12); };
   const auto permille = [&](std::string_view name) {
     return static_cast<std::int32_t>(std::lround(costs.numbers.at(name) * 1000));

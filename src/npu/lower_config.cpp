@@ -79,6 +79,12 @@ class Lowering {
       if (v < 1)
         throw UserError("TK1413", cat("the number of ", name, " is ", v))
             .help("it must be 1 or more");
+    constexpr std::int64_t most = 1 << 24;
+    if (s_.sequences > most || s_.query_len > most || s_.sequences * s_.query_len > most ||
+        s_.kv_len > most * 64 || s_.sequences * (s_.kv_len + s_.query_len) > most * 1024)
+      throw UserError("TK1413", cat("a step of ", s_.sequences, " sequences with ", s_.query_len,
+                                    " new tokens and ", s_.kv_len, " before them is too large"))
+          .help("at most 2^24 tokens a step and 2^34 in the caches");
     if (s_.kv_len < 0) throw UserError("TK1413", cat("kv_len is ", s_.kv_len));
     if (c_.heads % s_.attn_tp != 0)
       throw UserError("TK1414",

@@ -15,6 +15,8 @@
 namespace tk {
 namespace {
 
+constexpr std::int64_t most_elements = std::int64_t{1} << 50;
+constexpr std::int64_t most_size = 1 << 28;  // of tokens, sequences and keys
 constexpr int main_stream = 0;
 constexpr int comm_stream = 1;
 constexpr int side_stream = 2;
@@ -72,6 +74,10 @@ class Lowering {
       if (size < 1)
         throw UserError("TK1413", cat("the number of ", name, " is ", size))
             .help("it must be 1 or more");
+    for (const auto& [name, size] : sizes)
+      if (size > most_size)
+        throw UserError("TK1413", cat("the number of ", name, " is ", size))
+            .help(cat("it must be at most ", most_size));
   }
 
   void find_known() {
@@ -106,7 +112,10 @@ class Lowering {
   std::int64_t bytes(const Value& v) const {
     try {
       const std::int64_t elements = v.type.numel().eval(env_);
-      if (elements < 0) throw UserError("TK1413", cat("a value has ", elements, " elements"));
+      if (elements < 0 || elements > most_elements)
+        throw UserError("TK1413", cat("a value of type ", v.type.str(), " has ", elements,
+                                      " elements in this step"))
+            .help("choose a smaller batch or fewer tokens");
       return elements * static_cast<std::int64_t>(size_of(v.type.dtype));
     } catch (const UserError& e) {
       if (e.code() != "TK0303") throw;
@@ -323,8 +332,8 @@ class Lowering {
       throw UserError(
           "TK1414", cat(experts, " experts cannot be divided among ", degrees_.ep, " ranks (--ep)"))
           .in_module(n.loc != nullptr ? n.loc->module : "");
-    const Spread s = spread(experts, degrees_.ep, rows_all * degrees_.ep / degrees_.tp,
-                            degrees_.ep > 1 ? degrees_.zipf : 0);
+    const Spread s =
+        spread(experts, degrees_.ep, rows_all * degrees_.ep / degrees_.tp, degrees_.zipf);
     const std::int64_t local = degrees_.ep > 1 ? s.rows : rows_all;
     if (column || row || degrees_.ep > 1)
       weight_share_[&w] = degrees_.ep > 1 ? degrees_.ep : degrees_.tp;

@@ -41,9 +41,11 @@ void sum_kernels(const Step& step, Simulation* s) {
   for (auto& [type, sum] : sums) {
     const auto most = static_cast<std::size_t>(
         std::max_element(sum.by_term.begin(), sum.by_term.end()) - sum.by_term.begin());
-    sum.sum.bound = 2 * sum.by_term[most] > sum.sum.us
-                        ? std::string(sim::term_name(static_cast<sim::Term>(most)))
-                        : "start and end of the kernel";
+    const auto term = static_cast<sim::Term>(most);
+    // The only fixed term of a kernel is that of weights read group by group (cost_model.cpp).
+    sum.sum.bound = 2 * sum.by_term[most] <= sum.sum.us ? "start and end of the kernel"
+                    : term == sim::Term::fixed          ? "weights, read group by group"
+                                                        : std::string(sim::term_name(term));
     s->kernels.push_back(std::move(sum.sum));
   }
   std::stable_sort(s->kernels.begin(), s->kernels.end(),
@@ -126,6 +128,7 @@ Simulation simulate_step(const Step& step, const DeviceFile& device, const CostF
   for (const KernelWork& k : step.kernels()) s.default_rules += k.default_rule ? 1 : 0;
   s.weight_bytes = step.weight_bytes();
   s.state_bytes = step.state_bytes();
+  s.memory_bytes = static_cast<std::int64_t>(device.numbers.at("hbm_gib") * (1LL << 30));
   s.band = band_of(band_kind(mode));
   return s;
 }
@@ -155,7 +158,15 @@ std::string summary_text(const Simulation& s) {
       "moved from and to HBM in the step\n",
       static_cast<double>(s.weight_bytes) / (1 << 30),
       static_cast<double>(s.state_bytes) / (1 << 30), static_cast<double>(s.hbm_bytes) / 1e9);
-  out += "what dominates\n";
+  if (s.weight_bytes + s.state_bytes > s.memory_bytes)
+    out += fmt::format("                does not fit: the device has {:.0f} GiB\n",
+                       static_cast<double>(s.memory_bytes) / (1 << 30));
+  out += "resources       ";
+  for (const sim::ResourceUse& r : s.result.resources)
+    if (r.busy > 0 && s.result.total > 0)
+      out += fmt::format("{} {:.0f} %  ", r.name,
+                         100 * static_cast<double>(r.busy) / static_cast<double>(s.result.total));
+  out += "busy\nwhat dominates\n";
   double sum = 0;
   for (const KernelSum& k : s.kernels) sum += k.us;
   for (std::size_t i = 0; i < std::min<std::size_t>(8, s.kernels.size()); ++i) {

@@ -46,7 +46,7 @@ struct Simulation {
   Band band;
   std::vector<KernelSum> kernels;                       // by time
   std::vector<std::pair<std::string, double>> idle_us;  // of the main stream, by cause
-  std::int64_t weight_bytes = 0, state_bytes = 0, hbm_bytes = 0;
+  std::int64_t weight_bytes = 0, state_bytes = 0, hbm_bytes = 0, memory_bytes = 0;
   std::int64_t default_rules = 0;  // launches whose operator has no cost rule of its own
 
   double step_ms() const { return static_cast<double>(step) / 1e9; }

@@ -94,8 +94,10 @@ std::string to_json(const Simulation& s) {
   j["l2"] = {{"hit_bytes", s.result.l2_hit},
              {"miss_bytes", s.result.l2_miss},
              {"evicted_dirty_bytes", s.result.l2_evicted_dirty}};
-  j["memory"] = {
-      {"weight_bytes", s.weight_bytes}, {"cache_bytes", s.state_bytes}, {"hbm_bytes", s.hbm_bytes}};
+  j["memory"] = {{"weight_bytes", s.weight_bytes},
+                 {"cache_bytes", s.state_bytes},
+                 {"hbm_bytes", s.hbm_bytes},
+                 {"device_bytes", s.memory_bytes}};
   j["prefetches"] = Json::array();
   for (const sim::PrefetchUse& p : s.result.prefetches)
     j["prefetches"].push_back({{"launch", p.launch},

@@ -210,6 +210,12 @@ TEST(LowerConfig, WhatIsNotModelledIsNamed) {
   EXPECT_EQ(config(R"(, "layer_types": ["full_attention"])"), "TK1416");
   EXPECT_EQ(config(R"(, "num_experts": 8)"), "TK1416");
   EXPECT_EQ(code_of([] { config_sizes("[1]", "c.json"); }), "TK1416");
+  ConfigStep huge;
+  huge.sequences = std::int64_t{1} << 40;
+  EXPECT_EQ(code_of([&] { lower_config(std::string(small) + "}", "c.json", huge); }), "TK1413");
+  huge.sequences = 1;
+  huge.kv_len = -1;
+  EXPECT_EQ(code_of([&] { lower_config(std::string(small) + "}", "c.json", huge); }), "TK1413");
   EXPECT_EQ(code_of([] { config_sizes(R"({"hidden_size": 1e9})", "c.json"); }), "TK1416");
 }
 
@@ -225,6 +231,22 @@ TEST(Simulation, TwiceTheSame) {
   EXPECT_NE(text.find("hbm_tb_s"), std::string::npos);
   EXPECT_EQ(code_of([&] { explain_text(a, load_device_file("a2"), default_costs(), "Magic"); }),
             "TK1419");
+}
+
+// VN-05: a limit beyond the device names the launch and its place.
+TEST(Simulation, ARefusedLaunchIsNamed) {
+  const Step step = lower_config(std::string(small) + "}", "c.json", {});
+  const DeviceFile device = load_device_file("a2");
+  sim::Plan plan = plan_of(step, device, default_costs(), sim::Mode::ge_graph);
+  plan.launches[1].vector_limit = 1000;
+  plan.texts[static_cast<std::size_t>(plan.launches[1].text)].place = "model.py:7";
+  try {
+    sim::simulate(plan, params_of(device, default_costs(), sim::Mode::ge_graph));
+    FAIL() << "it ran";
+  } catch (const UserError& e) {
+    EXPECT_EQ(e.code(), "TK1401");
+    EXPECT_NE(std::string(e.what()).find("model.py:7"), std::string::npos) << e.what();
+  }
 }
 
 TEST(Simulation, ComparedTermByTerm) {  // VN-93, VN-112

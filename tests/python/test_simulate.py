@@ -116,6 +116,9 @@ def test_a_device_is_a_file(simulate, stories, tmp_path):
     slow = json.loads(simulate(stories, *options).stdout)["step_ms"]
     fast = json.loads(simulate(stories, *options, "--device", path).stdout)["step_ms"]
     assert fast < slow
+    device["numbers"]["cube_cores"]["value"] = 0
+    path.write_text(json.dumps(device))
+    assert "TK1412" in simulate(stories, *options, "--device", path, code=2).stderr
     del device["numbers"]["hbm_tb_s"]
     path.write_text(json.dumps(device))
     assert "TK1412" in simulate(stories, *options, "--device", path, code=2).stderr
@@ -129,6 +132,8 @@ def test_a_device_is_a_file(simulate, stories, tmp_path):
         ("TK1411", ["MODEL", "--target", "a3", "--device", "910b2"]),
         ("TK0703", ["MODEL", "--target", "cpu"]),
         ("TK1413", ["MODEL", "--batch", "0"]),
+        ("TK1413", ["MODEL", "--batch", "4000000000000"]),
+        ("TK1413", ["MODEL", "--tokens", "9000000000000"]),
         ("TK1414", ["MODEL", "--tp", "3"]),
         ("TK1416", ["CONFIG"]),
         ("TK1417", ["MODEL", "--mode", "aclgraph"]),

@@ -92,15 +92,17 @@ Alone alone(const Loop& e, const Span& span) {
   const std::int64_t blocks = slots == 0 ? 1 : l.blocks;
   const std::int64_t rounds = slots == 0 ? 1 : (blocks + slots - 1) / slots;
   a.term = terms_of(e, span, slots, blocks, rounds, true, true);
-  const std::int64_t full = slots == 0 ? 1 : blocks / slots;
-  const std::int64_t rest = slots == 0 ? 0 : blocks % slots;
-  std::array<Ps, term_count> t{};
-  if (full > 0) t = terms_of(e, span, slots, full * std::max(1, slots), full, true, false);
-  if (rest > 0) {
-    const auto last = terms_of(e, span, static_cast<std::int32_t>(rest), rest, 1, full == 0, false);
-    const Ps before = *std::max_element(t.begin(), t.end());
-    for (std::size_t k = 0; k < term_count; ++k)
-      if (last[k] > 0) t[k] = before + last[k];
+  const auto whole = terms_of(e, span, slots, blocks, rounds, true, false);
+  std::array<Ps, term_count> t = whole;
+  if (rounds > 1) {  // round by round, the last one on fewer cores
+    const std::int64_t full = blocks / slots, rest = blocks % slots;
+    t = terms_of(e, span, slots, full * slots, full, true, false);
+    if (rest > 0) {
+      const auto last = terms_of(e, span, static_cast<std::int32_t>(rest), rest, 1, false, false);
+      const Ps before = *std::max_element(t.begin(), t.end());
+      for (std::size_t k = 0; k < term_count; ++k)
+        if (last[k] > 0) t[k] = before + last[k];
+    }
   }
   // Beside others it may begin on fewer cores; then the last block can be alone in a round of its
   // own, as in any schedule from a list.
@@ -110,12 +112,12 @@ Alone alone(const Loop& e, const Span& span) {
     straggler = *std::max_element(one.begin(), one.end());
   }
   if (l.engine == Engine::prefetch) t[5] = std::max({t[5], t[2]}) + t[3];  // piece by piece
-  const auto whole = terms_of(e, span, slots, blocks, rounds, true, false);
   a.rounds = std::max(with_overlap(l, t), with_overlap(l, whole)) + straggler;
   return a;
 }
 
-Bounds bounds_of(const Loop& e, const std::vector<Span>& spans, Ps from) {
+Bounds bounds_of(const Loop& e, const std::vector<Span>& spans, const std::vector<Ps>& rounds,
+                 Ps from) {
   Bounds b;
   const std::size_t n = e.p.launches.size();
   std::vector<Ps> end(n, 0);
@@ -137,10 +139,10 @@ Bounds bounds_of(const Loop& e, const std::vector<Span>& spans, Ps from) {
   }
   // Spans are in the order of ends: what a launch depends on comes before it.
   std::vector<Ps> stream_end(e.p.streams.size(), 0);
-  for (const Span& span : spans) {
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    const Span& span = spans[i];
     const Launch& l = e.p.launches[at(span.launch)];
-    const Alone a = alone(e, span);
-    const Ps least = *std::max_element(a.term.begin(), a.term.end());
+    const Ps least = *std::max_element(span.alone.begin(), span.alone.end());
     Ps start = std::max(issued[at(e.r.unit_of[at(span.launch)])], stream_end[at(l.stream)]);
     for (const Slice& w : {l.waits, l.inner_waits})
       for (std::int32_t k = 0; k < w.count; ++k)
@@ -149,7 +151,7 @@ Bounds bounds_of(const Loop& e, const std::vector<Span>& spans, Ps from) {
     stream_end[at(l.stream)] = end[at(span.launch)];
     b.critical_path = std::max(b.critical_path, end[at(span.launch)]);
     // One after the other, with everything that can stand between two.
-    b.serial += span.head + a.rounds + span.tail + std::max(e.d.gap, e.d.gap_mix) +
+    b.serial += span.head + rounds[i] + span.tail + std::max(e.d.gap, e.d.gap_mix) +
                 l.records.count * e.d.record + l.waits.count * e.d.wait +
                 (l.waits.count > 0 ? e.d.after_wait : 0);
   }

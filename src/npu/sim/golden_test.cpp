@@ -181,7 +181,7 @@ TEST(Golden, VN124_PrefetchTenOfTwentyMegabytes) {
   const Ps alone = span_of(run(0), 1).end - span_of(run(0), 1).start;
   EXPECT_NEAR(static_cast<double>(alone), weight / 1.6, 10);  // ps: 12.5 us
   const Result half = run(10'000'000);
-  const Span& s = span_of(half, 1);
+  const Span s = span_of(half, 1);
   EXPECT_EQ(s.l2_hit, 10'000'000);
   EXPECT_EQ(s.hbm_read, 10'000'000);
   EXPECT_NEAR(static_cast<double>(alone - (s.end - s.start)), 10e6 / 1.6, 10);  // the same bytes
@@ -261,7 +261,7 @@ TEST(Golden, VN128_QueueFull) {
   p.streams.resize(2);
   p.launches.back().stream = 1;
   p.launches.back().engine = C;
-  const Span& last = span_of(simulate(p, d), 199);
+  const Span last = span_of(simulate(p, d), 199);
   EXPECT_EQ(last.start, span_of(simulate(p, d), 194).end + 2 * us);
   // The prefetch engine's queue (VN-60): the ninth waits for one of eight to end.
   Plan q = plan_of(9);
@@ -272,7 +272,7 @@ TEST(Golden, VN128_QueueFull) {
     add(&q, l);
   }
   const Result full = simulate(q, bare_device());
-  const Span& ninth = span_of(full, 8);
+  const Span ninth = span_of(full, 8);
   EXPECT_EQ(ninth.start, span_of(full, 0).end);
   EXPECT_EQ(ninth.idle[static_cast<std::size_t>(Cause::queue)], ninth.start);
 }

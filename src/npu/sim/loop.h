@@ -242,7 +242,9 @@ struct Alone {
   Ps rounds = 0;  // the time of its rounds, one after the other
 };
 Alone alone(const Loop& loop, const Span& span);
-Bounds bounds_of(const Loop& loop, const std::vector<Span>& spans, Ps from);
+// `rounds`: of each span, Alone::rounds.
+Bounds bounds_of(const Loop& loop, const std::vector<Span>& spans, const std::vector<Ps>& rounds,
+                 Ps from);
 std::string resource_name(const DeviceParams& d, std::size_t which);
 Ps with_overlap(const Launch& l, const std::array<Ps, term_count>& term);
 

@@ -52,11 +52,10 @@ inline void name(Plan* p, std::int32_t launch, const std::string& text) {
   p->texts.push_back(t);
 }
 
-inline const Span& span_of(const Result& r, std::int32_t launch) {
+inline Span span_of(const Result& r, std::int32_t launch) {
   for (const Span& s : r.spans)
     if (s.launch == launch) return s;
-  static const Span absent;
-  return absent;
+  return {};
 }
 
 }  // namespace tk::sim

@@ -281,7 +281,7 @@ TEST(Property, VN72_RanksWaitForTheLast) {
       for (std::int32_t k = 0; k < ranks; ++k)
         last = std::max(last, span_of(r, (k * rounds + i) * 2 + 1).start);
       for (std::int32_t k = 0; k < ranks; ++k) {
-        const Span& s = span_of(r, (k * rounds + i) * 2 + 1);
+        const Span s = span_of(r, (k * rounds + i) * 2 + 1);
         EXPECT_EQ(s.start + s.peers, last);
         someone_did_not_wait |= s.peers == 0;
         EXPECT_EQ(s.end, span_of(r, i * 2 + 1).end);
