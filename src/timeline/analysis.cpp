@@ -48,6 +48,13 @@ void guess_stage(Analysis& a, const ProfileOptions& options) {
     a.stage_origin = "auto:folder_name";
     return;
   }
+  const bool training = std::any_of(a.ops.ops.begin(), a.ops.ops.end(), [&](std::uint32_t i) {
+    return a.timeline.text(a.timeline.kernels[i].type).find("Grad") != std::string_view::npos;
+  });
+  if (training) {  // neither of the two
+    a.stage_origin = "auto:gradients";
+    return;
+  }
   for (std::uint32_t i : a.ops.ops) {
     const Kernel& k = a.timeline.kernels[i];
     const std::string_view type = a.timeline.text(k.type);

@@ -364,6 +364,11 @@ def test_no_structure_still_gives_the_overview(command, tmp_path):
     assert next((tmp_path / "run").rglob("index.html")).stat().st_size > 10000
 
 
+def test_a_training_step_has_no_stage(command, tmp_path):  # BD-03
+    run(command, profile("qwen3-train"), "-o", tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "inputs.json").read_text())["phase"] == "unknown"
+
+
 # ---- inputs ------------------------------------------------------------------------------------
 def tree_hash(folder):
     digest = hashlib.sha256()

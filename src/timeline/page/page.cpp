@@ -50,7 +50,7 @@ RowMarks marks_of(const PageInput& in, const SubItem& item) {
 
 // At most this many chips stand in a row: a page of a few layers has all, one of thousands of
 // passes its outliers and a sample in equal steps.
-constexpr std::size_t most_chips = 160;
+constexpr std::size_t most_chips = 96;
 
 std::vector<std::size_t> shown_instances(const RowMarks& m) {
   const std::size_t n = m.outlier.size();
