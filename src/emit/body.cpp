@@ -476,6 +476,7 @@ std::size_t Writer::write_loop(int at) {
     if (name.empty()) {
       name = unused_name(name_of_value(phase_, *first), at - 1);
       lines_.push_back(name + " = " + text);
+      inlined_.erase(first);  // it has a name now, which the loop changes
       bind(first, name);
     }
     last_use_[first] = std::max(last_use_[first], end);

@@ -47,6 +47,31 @@ TEST(Emit, LayersOfOneStructureAreALoopAndWhatDiffersIsAnArgument) {
       << text;
 }
 
+// What the first layer takes is an expression: it is named before the loop, not repeated in it.
+TEST(Emit, ALoopCarriesWhatTheLayerBeforeGave) {
+  const std::string text = modeling(model_of(R"(
+    weight %e: f32[16, 4] "model.embed_tokens.weight"
+    weight %p: f32[16, 4] "model.positions.weight"
+    weight %a: f32[4, 4] "model.layers.0.mlp.proj.weight"
+    weight %b: f32[4, 4] "model.layers.1.mlp.proj.weight"
+    weight %h: f32[16, 4] "lm_head.weight"
+    %0 = aten.embedding(%e, %input_ids)  @"model.embed_tokens" Embedding
+    %1 = aten.embedding(%p, %position_ids)  @"model.positions" Embedding
+    %2 = aten.add(%0, %1)  @"model" ToyModel
+    %3 = aten.linear(%2, %a)  @"model.layers.0.mlp.proj" Linear
+    %4 = aten.mul(%3) {other=2.0}  @"model.layers.0.mlp" ToyMLP (toy.py:3)
+    %5 = aten.linear(%4, %b)  @"model.layers.1.mlp.proj" Linear
+    %6 = aten.mul(%5) {other=2.0}  @"model.layers.1.mlp" ToyMLP (toy.py:3)
+    %7 = aten.index_select(%6, %logit_rows) {dim=0}
+    %8 = aten.linear(%7, %h)  @"lm_head" Linear
+    return %8
+)"));
+  const std::size_t loop = text.find("for layer in self.layers:");
+  ASSERT_NE(loop, std::string::npos) << text;
+  const std::string body = text.substr(loop, text.find("return", loop) - loop);
+  EXPECT_EQ(body.find(" + "), std::string::npos) << text;
+}
+
 TEST(Emit, AnOperatorWithoutAFormIsNamed) {
   try {
     modeling(model_of(R"(

@@ -184,7 +184,9 @@ Target resolve_target(std::string_view name) {
     t.kind = Target::inlined;
     return t;
   }
-  std::string_view ours = find_op(packet) != nullptr ? packet : our_name(packet, full);
+  // An overload with a name of its own here comes first: aten.min.other is no reduction.
+  std::string_view ours = our_name("", full);
+  if (ours.empty()) ours = find_op(packet) != nullptr ? packet : our_name(packet, full);
   t.def = find_op(ours);
   if (t.def == nullptr && ours.ends_with('_')) {
     std::string_view functional = our_name(ours.substr(0, ours.size() - 1), "");
