@@ -275,6 +275,8 @@ def register(lib):
             continue
         for signature in operator.facts["signature"].splitlines():
             bound = Bound(operator, signature)
-            name = lib.define(signature).removeprefix("npu::")
+            lib.define(signature)
+            overload = bound.schema.overload_name
+            name = operator.name + (f".{overload}" if overload else "")
             lib.impl(name, _kernel(bound), "CompositeExplicitAutograd")
             lib._register_fake(name, _fake(bound))

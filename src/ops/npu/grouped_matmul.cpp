@@ -287,7 +287,13 @@ constexpr NpuFacts grouped_facts{
         "activation_quant_offset=None, int? split_item=0, int? group_type=None, int? "
         "group_list_type=0, int? act_type=0, int[]? tuning_config=None, int? output_dtype=None, "
         "int? x_dtype=None, int? weight_dtype=None, int? scale_dtype=None, int? "
-        "per_token_scale_dtype=None) -> Tensor[]",
+        "per_token_scale_dtype=None) -> Tensor[]\n"
+        "npu_grouped_matmul.List(Tensor[] x, Tensor[] weight, *, Tensor[]? bias=None, Tensor[]? "
+        "scale=None, Tensor[]? offset=None, Tensor[]? antiquant_scale=None, Tensor[]? "
+        "antiquant_offset=None, Tensor[]? per_token_scale=None, int[]? group_list=None, Tensor[]? "
+        "activation_input=None, Tensor[]? activation_quant_scale=None, Tensor[]? "
+        "activation_quant_offset=None, int? split_item=0, int? group_type=None, int? "
+        "group_list_type=0, int? act_type=0, ScalarType? output_dtype=None) -> Tensor[]",
     .source = "wheel docs",
     .a2 = "yes",
     .a3 = "not named",

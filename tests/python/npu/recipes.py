@@ -26,7 +26,8 @@ def __getattr__(name):
         raise AttributeError(name)
     return type(name, (), {})
 """
-FOLDERS = ("executor", "module", "models/qwen3_moe", "models/gpt_oss", "models/deepseek_r1")
+MODELS = ("qwen3_moe", "gpt_oss", "deepseek_r1", "hy3", "step3p7_flash", "qwen", "longcat_flash")
+FOLDERS = ("executor", "module", *(f"models/{name}" for name in MODELS))
 
 
 def unpack(folder):

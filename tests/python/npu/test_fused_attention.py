@@ -25,11 +25,18 @@ PADDED = [
     ("BSND", "BSND", "BSND"),
     ("BNSD", "BNSD", "BNSD"),
     ("BNSD_BSND", "BNSD", "BSND"),
+    ("BSH_BNSD", "BSH", "BNSD"),
+    ("BSND_BNSD", "BSND", "BNSD"),
     ("BSH_NBSD", "BSH", "NBSD"),
     ("BSND_NBSD", "BSND", "NBSD"),
     ("BNSD_NBSD", "BNSD", "NBSD"),
 ]
-PACKED = [("TND", "TND", "TND"), ("TND_NTD", "TND", "NTD"), ("NTD_TND", "NTD", "TND")]
+PACKED = [
+    ("TND", "TND", "TND"),
+    ("TND_NTD", "TND", "NTD"),
+    ("NTD_TND", "NTD", "TND"),
+    ("NTD", "NTD", "NTD"),
+]
 
 V1 = dict(
     heads="num_heads",

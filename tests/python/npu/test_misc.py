@@ -9,7 +9,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:npu_")
 
 def test_format_cast_keeps_values(torch_npu):
     draw = Draw(61)
-    for _ in range(CASES // 5):
+    for _ in range(CASES):
         x = draw.tensor(draw.size(1, 5), draw.size(1, 20), dtype=draw.one_of(FLOATS))
         assert torch.equal(torch_npu.npu_format_cast(x, draw.one_of((2, 29))), x)
 
@@ -57,7 +57,7 @@ def near_the_edge(logits, p, k):
 
 def test_top_k_top_p(torch_npu):
     draw = Draw(63)
-    for _ in range(CASES):
+    for _ in range(2 * CASES):  # some have neither p nor k, or values too near the edge
         dtype, rows, n = draw.one_of(FLOATS), draw.size(1, 4), draw.size(1, 40)
         logits = draw.tensor(rows, n, dtype=dtype, scale=2)
         if draw.maybe(True, 0.3):

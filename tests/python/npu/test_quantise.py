@@ -125,7 +125,7 @@ def test_quantize(torch_npu):
             bounds, int4 = DIVIDED[target], False
             axis = draw.size(0, len(shape) - 1)
             scale_type = draw.one_of((torch.float32, torch.bfloat16))
-            zero_types = (torch.int8, torch.int32, torch.bfloat16)
+            zero_types = (torch.int8, torch.uint8, torch.int32, torch.bfloat16)
         else:
             target = draw.one_of((torch.qint8, torch.quint4x2))
             int4 = target == torch.quint4x2

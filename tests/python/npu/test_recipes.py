@@ -105,3 +105,81 @@ def test_deepseek_r1(checkout, tmp_path):
     site = recipes.pinned_transformers(checkout, "deepseek_r1")
     log = recipes.run(checkout, tmp_path / "run", "deepseek_r1", model, ranks, site=site)
     assert recipes.outputs(log)
+
+
+QWEN = {
+    "vocab_size": 320,
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 128,
+    "max_position_embeddings": 256,
+    "rope_theta": 10000.0,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+}
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_qwen3(checkout, tmp_path, ranks):
+    model = recipes.write_model(tmp_path / "model", "qwen3", **QWEN)
+    tensor_parallel = {"attn_tp_size": ranks, "dense_tp_size": ranks, "lmhead_tp_size": ranks}
+    log = recipes.run(checkout, tmp_path / "run", "qwen3_8b", model, ranks, tensor_parallel)
+    assert recipes.outputs(log)
+
+
+HY3 = {
+    "vocab_size": 320,
+    "hidden_size": 1024,
+    "intermediate_size": 256,
+    "moe_intermediate_size": 128,
+    "expert_hidden_dim": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 128,
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "num_nextn_predict_layers": 0,
+    "max_position_embeddings": 256,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+    "pad_token_id": 256,
+    "bos_token_id": 256,
+}
+
+
+def test_hy3(checkout, tmp_path):
+    model = recipes.write_model(tmp_path / "model", "hy_v3", **HY3)
+    log = recipes.run(checkout, tmp_path / "run", "hy3", model, 2)
+    assert recipes.outputs(log)
+
+
+STEP3P7 = {
+    "vocab_size": 320,
+    "hidden_size": 1024,
+    "intermediate_size": 256,
+    "moe_intermediate_size": 128,
+    "share_expert_dim": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_attention_groups": 2,
+    "head_dim": 128,
+    "moe_num_experts": 8,
+    "moe_top_k": 2,
+    "moe_layers_enum": "1",
+    "moe_router_activation": "sigmoid",
+    "use_moe_router_bias": True,
+    "use_qk_norm": True,
+    "max_position_embeddings": 256,
+    "max_seq_len": 256,
+    "layer_types": ["full_attention", "full_attention"],
+    "pad_token_id": 256,
+    "bos_token_id": 256,
+}
+
+
+def test_step3p7(checkout, tmp_path):
+    model = recipes.write_model(tmp_path / "model", "step3p7", **STEP3P7)
+    log = recipes.run(checkout, tmp_path / "run", "step3p7_flash", model, 2)
+    assert recipes.outputs(log)

@@ -370,7 +370,7 @@ def test_attention_update(torch_npu):
 
 def test_older_attentions(torch_npu):
     rng = random.Random(44)
-    for number in range(500):
+    for number in range(2 * CASES):
         layout = rng.choice(["BSH", "BSND", "BNSD"])
         decode = number % 2
         heads, kv_heads, dim, batch = rng.choice([(4, 2, 16, 2), (2, 2, 32, 1), (3, 1, 16, 3)])
@@ -378,13 +378,21 @@ def test_older_attentions(torch_npu):
         q_lens = [size] * batch if decode else [rng.randint(0, size) for _ in range(batch)]
         kv_lens = [rng.randint(0, 20) for _ in range(batch)]
         width = max([*kv_lens, 1])
-        q = [draw(rng, n, heads, dim) for n in q_lens]
-        k, v = ([draw(rng, m, kv_heads, dim) for m in kv_lens] for _ in "kv")
+        into = out_of = layout
+        if not decode:
+            layout = rng.choice([layout, "BNSD_BSND", "TND"])
+            into, out_of = layout[:4], layout[-4:]
+        packed, dtype = layout == "TND", rng.choice([torch.bfloat16, torch.float16])
+        if packed:
+            q_lens[0], kv_lens[0] = size, max(kv_lens[0], 1)
+        width = max([*kv_lens, 1])
+        q = [draw(rng, n, heads, dim, dtype=dtype) for n in q_lens]
+        k, v = ([draw(rng, m, kv_heads, dim, dtype=dtype) for m in kv_lens] for _ in "kv")
         common = dict(
             num_heads=heads, num_key_value_heads=kv_heads, scale_value=0.2, input_layout=layout
         )
         seen = [window(n, m, 0) for n, m in zip(q_lens, kv_lens, strict=True)]
-        if rng.random() < 0.5:
+        if not packed and rng.random() < 0.5:
             mask = draw(rng, batch, 1, size, width) > 0.3
             common["atten_mask"] = mask
             behind = [window(n, m, 2) for n, m in zip(q_lens, kv_lens, strict=True)]
@@ -403,14 +411,14 @@ def test_older_attentions(torch_npu):
             )
         else:
             out = torch_npu.npu_prompt_flash_attention(
-                put(q, layout, size),
-                put(k, layout, width),
-                put(v, layout, width),
-                actual_seq_lengths=q_lens,
-                actual_seq_lengths_kv=kv_lens,
+                put(q, into, size),
+                put(k, into, width),
+                put(v, into, width),
+                actual_seq_lengths=totals(q_lens) if packed else q_lens,
+                actual_seq_lengths_kv=totals(kv_lens) if packed else kv_lens,
                 **common,
             )
-        for b, got in enumerate(take(out, layout, q_lens, heads)):
+        for b, got in enumerate(take(out, out_of, q_lens, heads)):
             close(got, attend(q[b], k[b], v[b], seen[b], 0.2)[0])
 
 
