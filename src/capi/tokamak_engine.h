@@ -63,8 +63,8 @@ TK_ENGINE_API int tk_engine_describe(tk_engine* engine);
 /* The rewritten graph, in the text form. */
 TK_ENGINE_API int tk_engine_graph(tk_engine* engine);
 
-/* What the launches of the last run cost, with another run on the same memory: JSON, a list of
- * {"op", "kernel", "ns"}. States are changed as by any run. */
+/* What the launches of the last run cost, with another run on the same memory: JSON,
+ * {"wall_ns", "launches": [{"op", "kernel", "ns"}]}. States are changed as by any run. */
 TK_ENGINE_API int tk_engine_profile(tk_engine* engine);
 
 #ifdef __cplusplus
