@@ -1,6 +1,6 @@
 // Reading speed of the profile readers, from the file to the Timeline, beside two yardsticks on the
 // same bytes: a loop over a CSV's bytes, and a walk of simdjson's on-demand parser.
-//   profile_parse_bench kernel_details.csv trace_view.json [rounds]
+//   profile_parse_bench kernel_details.csv trace_view.json [rounds] [only rows with this text]
 // The rows take turns in each round. One line of JSON per row: GB/s of wall time and of CPU time
 // (all threads), medians. The yardsticks' bytes are in memory before their time starts.
 #include <simdjson.h>
@@ -99,6 +99,7 @@ int main(int argc, char** argv) {
   }
   const std::string table = argv[1], trace = argv[2];
   const int rounds = std::max(1, argc > 3 ? std::atoi(argv[3]) : 5);
+  const std::string only = argc > 4 ? argv[4] : "";
   try {
     const tk::Buffer bytes = tk::read_whole(table);
     const simdjson::padded_string text = simdjson::padded_string::load(trace);
@@ -130,6 +131,7 @@ int main(int argc, char** argv) {
            [&, threads] { return tk::read_trace(trace, {false, 0, threads, false}).trace.events; },
            {},
            {}});
+    std::erase_if(rows, [&](const Row& row) { return row.what.find(only) == std::string::npos; });
     for (int r = 0; r < rounds; ++r)
       for (Row& row : rows) row.round();
     for (Row& row : rows) row.print();

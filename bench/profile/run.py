@@ -5,7 +5,8 @@
                   [--scripts .agents/skills/model-infer-perf-breakdown/scripts] [--rounds 3]
 
 DIR is a *_ascend_pt folder, as ../shared/tools/gen_profile.py writes (500 MB trace, 200 MB table).
-Wall time, CPU time of all processes and peak memory, one JSON line each; then the ratios.
+Wall time, CPU time of all processes and peak memory: each cell on stderr as it is measured, then
+the medians and ratios on stdout, one JSON line each.
 """
 
 import argparse
@@ -28,10 +29,11 @@ p.add_argument("--tokamak", required=True)
 p.add_argument("--msprof")
 p.add_argument("--scripts", type=Path)
 p.add_argument("--rounds", type=int, default=3)
-p.add_argument("--step", default="2", help="step for the scripts; ours chooses its own")
+p.add_argument("--python", default=sys.executable, help="the Python of the scripts")
 a = p.parse_args()
 profile = a.profile.resolve()
 table = profile / "ASCEND_PROFILER_OUTPUT" / "kernel_details.csv"
+trace = table.with_name("trace_view.json")
 
 
 def measure(command, cwd):
@@ -59,22 +61,39 @@ def commands(work):
         advisor = [a.msprof, "advisor", "all", "-d", str(profile), "-o", f"{work}/a"]
         out += [("msprof-analyze compare", compare), ("msprof-analyze advisor", advisor)]
     if a.scripts:
-        analyze = [
-            sys.executable,
-            str(a.scripts.resolve() / "analyze_kernels.py"),
-            "-f",
-            str(table),
+        # The scripts need a person for the structure; they get the one found by ours.
+        draft, rules = ours / "structure_draft.json", ours / "bench_spec.json"
+        step = json.loads((ours / "inputs.json").read_text())["step"]
+        chain = [
+            f"analyze_kernels -f {table} -s {step} -o raw.json -d details.json",
+            f"render -d {draft} -r raw.json --raw-ops-details details.json -s {rules} "
+            "-o page/index.html",
+            "gen_insights --metrics page/metrics.json --raw-ops raw.json "
+            f"--structure-draft {draft} --raw-ops-details details.json --out-dir page/insights",
+            "render_insights --insights-dir page/insights -o page/insights.html",
+            f"split_artifacts -d {draft} -r raw.json -f {table} -t {trace} -o splits",
         ]
-        analyze += ["-s", a.step, "-o", f"{work}/raw_ops.json", "-d", f"{work}/details.json"]
-        out.append(("scripts: analyze_kernels (first of four)", analyze))
+        folder = a.scripts.resolve()
+        lines = [
+            f"{a.python} {folder}/{script}.py {args}"
+            for script, _, args in (line.partition(" ") for line in chain)
+        ]
+        out.append(("scripts: all five", ["bash", "-ec", "\n".join(lines)]))
+        out.append(("scripts: without the splits", ["bash", "-ec", "\n".join(lines[:-1])]))
     return out
 
 
+kept = tempfile.TemporaryDirectory()
+ours = Path(kept.name)
+label = ["-o", str(ours), "--label", "bench"]
+subprocess.run([*shlex.split(a.tokamak), str(profile), *label], check=True, capture_output=True)
 results = {}
 for _ in range(a.rounds):
     with tempfile.TemporaryDirectory() as work:
         for name, command in commands(work):
-            results.setdefault(name, []).append(measure(command, work))
+            cell = measure(command, work)
+            results.setdefault(name, []).append(cell)
+            print(json.dumps({"what": name} | cell), file=sys.stderr, flush=True)
 size = sum(f.stat().st_size for f in profile.rglob("*") if f.is_file()) / 1e9
 base = None
 for name, runs in results.items():

@@ -118,6 +118,11 @@ json describe(const tk::OpDef& op) {
                 {"a2", facts.a2},
                 {"a3", facts.a3},
                 {"graph_mode", facts.graph_mode}};
+  json& symbols = j["facts"]["symbols"] = json::array();
+  for (const tk::Symbol& y : facts.symbols) symbols.push_back({{"name", y.name}, {"expr", y.expr}});
+  json& limits = j["facts"]["limits"] = json::array();
+  for (const tk::Limit& l : facts.limits)
+    limits.push_back({{"id", l.id}, {"expr", l.expr}, {"soc", l.soc}});
   return j;
 }
 
@@ -144,8 +149,13 @@ std::string check(const tk_npu_call& c, const char* soc, const tk_npu_attr* fact
   json violated = json::array();
   if (call.op.npu == nullptr) return violated.dump();
   std::vector<tk::TensorView> values;
-  for (std::size_t i = 0; i < call.types.size(); ++i)
-    values.push_back(view_of(c.inputs[i], call.types[i], c.inputs[i].data != nullptr));
+  for (std::size_t i = 0; i < call.types.size(); ++i) {
+    const tk_npu_tensor& t = c.inputs[i];
+    const bool known = t.data != nullptr || t.strides != nullptr;  // no elements, no address
+    // A tensor of too many axes has a limit that says so; its contents are not looked at.
+    values.push_back(call.types[i].rank() > tk::max_rank ? tk::TensorView()
+                                                         : view_of(t, call.types[i], known));
+  }
   tk::LimitScope scope{call.args(), soc, values, {}};
   for (int i = 0; i < n_facts; ++i) scope.facts[facts[i].name] = tk::parse_attr(facts[i].value);
   for (const tk::LimitResult& r : tk::check_limits(scope)) {

@@ -40,7 +40,7 @@ typedef struct {
 
 TK_NPU_API const char* tk_npu_text(void);
 
-/* JSON: all operators with their arguments, signature and facts. */
+/* JSON: all operators with their schema, arguments, signature, facts, symbols and limits. */
 TK_NPU_API int tk_npu_operators(void);
 
 /* JSON: the types of the results, [["bf16", ["B", "64"]], ...]. */

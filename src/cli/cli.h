@@ -19,9 +19,11 @@ void add_inspect(CLI::App& app, int* exit_code);
 void add_check(CLI::App& app, int* exit_code);
 void add_emit(CLI::App& app, int* exit_code);
 void add_ops(CLI::App& app, int* exit_code);
+void add_simulate(CLI::App& app, int* exit_code);
 
-// tokamak lint: starts Python with all arguments, in place of this process. Throws TK1104, TK1105.
-int lint_command(int argc, char** argv);
+// argv[0] is lint or diagnose: starts Python with all arguments, in place of this process. Throws
+// TK1104, TK1105.
+int python_command(int argc, char** argv);
 
 // A line on stderr, overwritten by the next on a terminal; one line each in a log.
 class Progress {

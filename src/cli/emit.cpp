@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "cli/cli.h"
+#include "moves/canonical/canonical.h"
 #include "trial/deployment.h"
 #include "trial/optimize.h"
 
@@ -31,6 +32,7 @@ emit::Model of_deployment(const std::string& path, const std::string& name) {
   // The runner that is written asks for the logits of each request's last token.
   for (Graph* g : {&m.prefill, &m.decode})
     if (g->find_input("logit_rows") == nullptr) apply_move(*find_move("move_logit_rows"), *g);
+  for (Graph* g : {&m.prefill, &m.decode}) canonicalize(*g);
   m.weights = std::move(d.engine.weights);
   m.config = std::move(d.config);
   m.block_size = d.engine.block_size;
@@ -47,6 +49,8 @@ emit::Model of_captured(const Flags& f, Target target) {
   Graph decode = std::move(prepare(model, o.block_size).cached.graph);
   Graph prefill = decode.clone();
   apply_all_moves(&prefill, &decode, o);
+  // The moves leave views of views, and the same table made in each layer.
+  for (Graph* g : {&prefill, &decode}) canonicalize(*g);
   return emit::of_capture(model, f.name.empty() ? display_name(model) : f.name, std::move(prefill),
                           std::move(decode), o.block_size);
 }

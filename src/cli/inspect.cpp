@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "cli/capture_view.h"
 #include "cli/cli.h"
 #include "cli/npu_view.h"
 #include "graph/rewrite.h"
@@ -18,7 +19,8 @@ namespace {
 struct Flags {
   std::string model, stage = "captured", target;
   std::int64_t tp = 1, ep = 1;
-  bool graph = false, ops = false, json = false;
+  bool graph = false, ops = false, json = false, graph_mode = false;
+  std::string backend = "npugraph_ex";
 };
 
 // Modules by the class of their path: the same place in all layers is one line.
@@ -187,7 +189,21 @@ int run_npu(const Flags& f) {
   return b.gate.empty() ? 0 : 1;
 }
 
+int run_graph_mode(const Flags& f) {
+  Target target = Target::cpu;
+  if (!f.target.empty() && !parse_target(f.target, &target))
+    throw UserError("TK0703", cat("there is no target '", f.target, "'"))
+        .help("cpu, a2 and a3 are");
+  ImportOptions options;
+  options.allow_unknown = true;
+  return show_capturability(capturability_of(load_model(f.model, options), target,
+                                             f.backend == "ge_graph" ? CaptureBackend::ge_graph
+                                                                     : CaptureBackend::npugraph_ex),
+                            f.json);
+}
+
 int run(const Flags& f) {
+  if (f.graph_mode) return run_graph_mode(f);
   if (!f.target.empty()) return run_npu(f);
   Summary s = summarise(f);
   if (f.graph || f.ops) {
@@ -265,6 +281,11 @@ void add_inspect(CLI::App& app, int* exit_code) {
       ->check(CLI::Range(1, 4096));
   c->add_option("--ep", flags->ep, "Expert-parallel degree that --target assumes")
       ->check(CLI::Range(1, 4096));
+  c->add_flag("--graph-mode", flags->graph_mode,
+              "What stands against capturing and replaying a decode step");
+  c->add_option("--backend", flags->backend, "For --graph-mode: what captures")
+      ->check(CLI::IsMember({"npugraph_ex", "ge_graph"}))
+      ->capture_default_str();
   c->add_flag("--json", flags->json, "The same as JSON");
   c->footer("Example: tokamak inspect examples/stories260k");
   c->callback([flags, exit_code] { *exit_code = run(*flags); });

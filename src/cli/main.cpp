@@ -18,8 +18,8 @@ int run(int argc, char** argv) {
   // profile parses its own arguments: it stands alone.
   if (argc > 1 && std::string_view(argv[1]) == "profile")
     return tk::profile_command(argc - 1, argv + 1);
-  if (argc > 1 && std::string_view(argv[1]) == "lint")
-    return tk::cli::lint_command(argc - 1, argv + 1);
+  if (argc > 1 && (std::string_view(argv[1]) == "lint" || std::string_view(argv[1]) == "diagnose"))
+    return tk::cli::python_command(argc - 1, argv + 1);
   if (argc > 2 && std::string_view(argv[1]) == "emit" && std::string_view(argv[2]) == "profiling")
     return tk::emit_profiling_command(argc - 2, argv + 2);
   CLI::App app("Makes a PyTorch LLM run fast, and proves that it still is the same model.",
@@ -36,9 +36,13 @@ int run(int argc, char** argv) {
   tk::cli::add_check(app, &exit_code);
   tk::cli::add_emit(app, &exit_code);
   tk::cli::add_ops(app, &exit_code);
+  tk::cli::add_simulate(app, &exit_code);
   app.add_subcommand("profile",
                      "Break a profile of a real NPU down by module (tokamak profile --help)");
   app.add_subcommand("lint", "Hazards of graph mode in Python sources (tokamak lint --help)");
+  app.add_subcommand("diagnose",
+                     "Why a run fails or recompiles, from logs or by stages "
+                     "(tokamak diagnose --help)");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "emit/naming.h"
 #include "emit/shape_up.h"
+#include "graph/effects.h"
 
 namespace tk::emit {
 namespace {
@@ -39,7 +40,9 @@ class Writer : public Scope {
     find_last_uses();
     Body body;
     for (const Value* v : region_.inputs) {
-      const std::string name = unused_name(base_name(*v), -1);
+      const auto foreign = region_.foreign.find(v);
+      const std::string name =
+          foreign != region_.foreign.end() ? foreign->second : unused_name(base_name(*v), -1);
       bind(v, name);
       body.params.push_back(name);
     }
@@ -57,6 +60,7 @@ class Writer : public Scope {
   // ---- Scope
 
   Expr value(const Value& v) override {
+    if (is_foreign(v)) return {names_.count(&v) != 0 ? names_.at(&v) : "None"};
     if (v.kind == ValueKind::weight)
       return {"self." + relative(phase_.paths.weight(v), region_.path)};
     switch (phase_.regions.role(&v)) {
@@ -86,11 +90,11 @@ class Writer : public Scope {
 
   std::string size(const Sym& s, const Node& n) override {
     for (const Value* v : region_.inputs)
-      for (int i = 0; i < v->type.rank(); ++i)
+      for (int i = 0; i < v->type.rank() && !is_foreign(*v); ++i)
         if (v->type.dim(i) == s && names_.count(v) != 0)
           return cat(names_.at(v), ".shape[", i, "]");
     for (const Value* v : region_.inputs)
-      for (int i = 0; i < v->type.rank(); ++i)
+      for (int i = 0; i < v->type.rank() && !is_foreign(*v); ++i)
         if (const auto k = exact_div(s, v->type.dim(i)); k && k->is_const() && names_.count(v) != 0)
           return cat(k->value(), " * ", names_.at(v), ".shape[", i, "]");
     throw UserError("TK1202", cat("the size ", s.str(), " of ", n.op->name,
@@ -100,7 +104,8 @@ class Writer : public Scope {
 
   std::string device() override {
     for (const Value* v : region_.inputs)
-      if (const auto it = names_.find(v); it != names_.end()) return it->second + ".device";
+      if (const auto it = names_.find(v); it != names_.end() && !is_foreign(*v))
+        return it->second + ".device";
     return "";
   }
 
@@ -126,6 +131,9 @@ class Writer : public Scope {
       sizes.push_back(s.is_const() ? constant("size", s.str()) : "-1");
     return {name + ".view(" + joined(sizes) + ")"};
   }
+
+  // Of the other phase: None, or an argument that is passed on.
+  bool is_foreign(const Value& v) const { return phase_.regions.roles.count(&v) == 0; }
 
   bool region_holds(const Node& n) const {
     const auto it = phase_.regions.of.find(&n);
@@ -196,8 +204,13 @@ class Writer : public Scope {
     return small && parts.count(name) != 0 ? "hidden_states" : name;
   }
 
+  // A cache that a call has changed keeps its name.
+  bool is_read(const Value* v) const {
+    return last_use_.count(v) != 0 && phase_.regions.role(v) != Role::state;
+  }
+
   std::string target(const Value* v, int at) {
-    if (last_use_.count(v) == 0) return "_";
+    if (!is_read(v)) return "_";
     const std::string name = unused_name(base_name(*v), at);
     bind(v, name);
     return name;
@@ -257,10 +270,6 @@ class Writer : public Scope {
     if (role == Role::step || (role == Role::state && is_plain_view(n)) || n.op == &none) return;
     if (n.op == &residual_norm) return write_norm(n, at);
     const Expr e = express(n, *this);
-    if (role == Role::state) {  // a cache is written: nothing to name
-      lines_.push_back(e.text);
-      return;
-    }
     if (n.outputs.size() == 1 && is_light(n) && may_inline(n.out(), e)) {
       inlined_[n.out()] = e;
       keep_alive(n, last_use_[n.out()]);
@@ -270,8 +279,11 @@ class Writer : public Scope {
     std::vector<std::string> targets;
     int last_used = -1;
     for (int i = 0; i < results; ++i)
-      if (last_use_.count(n.out(i)) != 0) last_used = i;
-    if (last_used < 0) return;
+      if (is_read(n.out(i))) last_used = i;
+    if (last_used < 0) {  // a cache is written: nothing to name
+      if (changes_state(n)) lines_.push_back(e.text);
+      return;
+    }
     if (results == 1 && is_only_returned(n.out()) && e.text.size() <= return_width) {
       inlined_[n.out()] = e;
       return;
@@ -303,6 +315,8 @@ class Writer : public Scope {
       lines_.push_back("    normed = " + alone);
       lines_.push_back("    return normed, " + x);
     } else if (n.in(1)->node != nullptr && n.in(1)->node->op == &none) {
+      int& last = last_use_[n.in(0)];  // it goes on as the residual
+      last = std::max(last, last_use_[n.out(1)]);
       lines_.push_back(target(n.out(0), at) + " = " + alone);
       names_[n.out(1)] = x;
       return;
@@ -444,7 +458,8 @@ std::size_t Writer::write_loop(int at) {
   if (variants.size() > 4) return give_up();
   for (const auto& variant : variants)
     for (const Value* v : variant)
-      if (names_.count(v) == 0 && inlined_.count(v) == 0 && phase_.folded.count(v) == 0)
+      if (!is_foreign(*v) && names_.count(v) == 0 && inlined_.count(v) == 0 &&
+          phase_.folded.count(v) == 0)
         return give_up();
 
   const Region& last = *layers.back();

@@ -17,6 +17,7 @@ struct Instance {
   std::string path, type;
   Region* prefill = nullptr;
   Region* decode = nullptr;
+  const Phase* only = nullptr;  // where one phase alone calls it
   int height = 0;
   ModuleText text;
   Class* of = nullptr;
@@ -27,6 +28,7 @@ struct Class {
   std::vector<Instance*> members;
   std::vector<std::string> params;
   std::vector<std::vector<std::string>> values;  // of each member, one a param
+  bool takes_config = false;
   std::string text;
 };
 
@@ -44,7 +46,7 @@ class Writer {
   Classes run(std::string* conflict) {
     collect();
     for (const auto& i : instances_)
-      if (i->prefill == nullptr || i->decode == nullptr) {
+      if ((i->prefill == nullptr || i->decode == nullptr) && !stands_in_one(i.get())) {
         *conflict = i->path;
         return {};
       }
@@ -59,7 +61,9 @@ class Writer {
       for (const auto& i : instances_)
         if (i->height == height) level.push_back(i.get());
       for (Instance* i : level) {
-        i->text = module_text(source_, *i->prefill, *i->decode,
+        Source source = source_;
+        if (i->only != nullptr) source.prefill = source.decode = i->only;
+        i->text = module_text(source, *i->prefill, *i->decode,
                               [&](const std::string& path) { return construction(path); });
         if (i->text.conflict) {
           *conflict = i->path;
@@ -78,6 +82,17 @@ class Writer {
   }
 
  private:
+  // A small module that the other phase has fused into something else stays one; its weights are
+  // read from outside there.
+  bool stands_in_one(Instance* i) const {
+    Region* r = i->prefill != nullptr ? i->prefill : i->decode;
+    i->only = i->prefill != nullptr ? source_.prefill : source_.decode;
+    i->prefill = i->decode = r;
+    return r->children.empty() &&
+           std::none_of(i->only->regions.folded.begin(), i->only->regions.folded.end(),
+                        [&](const auto& f) { return f.second == r; });
+  }
+
   void collect() {
     std::map<std::string, Instance*> by_path;
     const auto walk = [&](Region* r, bool prefill, const auto& self) -> void {
@@ -99,7 +114,7 @@ class Writer {
   Construction construction(const std::string& path) const {
     for (const auto& i : instances_) {
       if (i->path != path || i->of == nullptr) continue;
-      Construction c{i->of->name, {}};
+      Construction c{i->of->name, {}, i->of->takes_config};
       const auto at = std::find(i->of->members.begin(), i->of->members.end(), i.get());
       const auto& values = i->of->values[static_cast<std::size_t>(at - i->of->members.begin())];
       for (std::size_t k = 0; k < i->of->params.size(); ++k)
@@ -200,7 +215,9 @@ class Writer {
       if (k >= first.n_init_constants) kept.insert(name);
       replace[k] = k < first.n_init_constants ? name : "self." + name;
     }
-    c->text = class_text(first, c->name, c->params, kept, replace);
+    // The model's own class always takes it: who makes it need not know.
+    c->takes_config = c->members[0]->path.empty() || reads_config(first, replace);
+    c->text = class_text(first, c->name, c->takes_config, c->params, kept, replace);
   }
 
   const Source& source_;

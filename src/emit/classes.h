@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "emit/body.h"
+#include "emit/config_sizes.h"
 #include "emit/emit.h"
 
 namespace tk::emit {
@@ -24,6 +25,7 @@ struct Source {
   const Phase* prefill = nullptr;
   const Phase* decode = nullptr;
   ModuleTypes types;
+  ConfigNumbers numbers;     // of config.json
   DType dtype = DType::f32;  // of most weights; others are written
 };
 

@@ -62,6 +62,30 @@ bool align(const std::vector<std::string>& wanted, const std::vector<std::string
   return true;
 }
 
+// Arguments that one phase alone has become arguments of the other one too, unread there. False
+// when both have the same.
+bool unite(const std::vector<std::string>& names, Region* region,
+           const std::vector<std::string>& other_names, const Region& other) {
+  std::vector<const Value*> inputs;
+  bool changed = false;
+  for (std::size_t i = 0; i < other_names.size(); ++i) {
+    const auto mine = std::find(names.begin(), names.end(), other_names[i]);
+    if (mine != names.end()) {
+      inputs.push_back(region->inputs[static_cast<std::size_t>(mine - names.begin())]);
+      continue;
+    }
+    region->foreign.emplace(other.inputs[i], other_names[i]);
+    inputs.push_back(other.inputs[i]);
+    changed = true;
+  }
+  if (!changed) return false;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (std::find(other_names.begin(), other_names.end(), names[i]) == other_names.end())
+      inputs.push_back(region->inputs[i]);
+  region->inputs = std::move(inputs);
+  return true;
+}
+
 std::string signature(std::string_view method, const Body& body, bool uses_step) {
   std::string text = cat("def ", method, "(self");
   for (const std::string& p : body.params) {
@@ -103,6 +127,10 @@ ModuleText module_text(const Source& source, Region& prefill, Region& decode,
   if (!cache.empty()) out.methods.emplace_back("def init_cache(self, num_blocks, device):", cache);
   Body first = body_of(*source.prefill, prefill);
   Body second = body_of(*source.decode, decode);
+  if (unite(second.params, &decode, first.params, prefill))
+    second = body_of(*source.decode, decode);
+  if (unite(first.params, &prefill, second.params, decode))
+    first = body_of(*source.prefill, prefill);
   // Each graph has its own order of first uses; the prefill's is taken.
   if (align(first.params, second.params, &decode)) second = body_of(*source.decode, decode);
   if (first.params != second.params || prefill.outputs.size() != decode.outputs.size()) {
@@ -138,7 +166,14 @@ ModuleText module_text(const Source& source, Region& prefill, Region& decode,
   return out;
 }
 
-std::string class_text(const ModuleText& module, const std::string& name,
+bool reads_config(const ModuleText& module, const std::vector<std::string>& replace) {
+  std::size_t next = 0;
+  return std::any_of(module.init.begin(), module.init.end(), [&](const std::string& line) {
+    return replaced(line, replace, &next).find("config") != std::string::npos;
+  });
+}
+
+std::string class_text(const ModuleText& module, const std::string& name, bool takes_config,
                        const std::vector<std::string>& params, const std::set<std::string>& kept,
                        const std::vector<std::string>& replace) {
   std::string text;
@@ -153,6 +188,7 @@ std::string class_text(const ModuleText& module, const std::string& name,
   if (!module.init.empty() || !params.empty()) {
     blank();
     std::string head = "def __init__(self";
+    if (takes_config) head += ", config";
     for (const std::string& p : params) head += ", " + p;
     text += wrapped(head + "):", 4) + "        super().__init__()\n";
     for (const std::string& k : kept) text += cat("        self.", k, " = ", k, "\n");

@@ -15,6 +15,7 @@ namespace tk::emit {
 struct Construction {
   std::string name;
   std::vector<std::pair<std::string, std::string>> args;
+  bool takes_config = false;  // before them
 };
 
 struct ModuleText {
@@ -33,8 +34,10 @@ struct ModuleText {
 ModuleText module_text(const Source& source, Region& prefill, Region& decode,
                        const std::function<Construction(const std::string&)>& construct);
 
-// `replace` holds a text for each constant.
-std::string class_text(const ModuleText& module, const std::string& name,
+// `replace` holds a text for each constant. Whether __init__ reads config, or passes it on:
+bool reads_config(const ModuleText& module, const std::vector<std::string>& replace);
+
+std::string class_text(const ModuleText& module, const std::string& name, bool takes_config,
                        const std::vector<std::string>& params, const std::set<std::string>& kept,
                        const std::vector<std::string>& replace);
 

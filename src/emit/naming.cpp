@@ -22,6 +22,8 @@ const std::map<std::string_view, std::vector<std::string>>& results() {
       {"npu.npu_fused_infer_attention_score", {"attn_output", "softmax_lse"}},
       {"npu.npu_fused_infer_attention_score_v2", {"attn_output", "softmax_lse"}},
       {"npu.npu_apply_rotary_pos_emb", {"query", "key"}},
+      {"npu.npu_mla_prolog_v3", {"query", "query_rope"}},
+      {"npu.npu_kv_rmsnorm_rope_cache", {"x", "x", "key_rope", "latent"}},
       {"npu.npu_moe_gating_top_k", {"topk_weights", "topk_ids", "gate_output"}},
       {"npu.npu_moe_gating_top_k_softmax", {"topk_weights", "topk_ids", "row_ids"}},
       {"npu.npu_moe_gating_top_k_softmax_v2", {"topk_weights", "topk_ids", "row_ids"}},

@@ -68,8 +68,11 @@ class Writer {
   }
 
   void find_children() {
-    for (const auto& c : prefill_.children)
-      if (!is_torch_module(c->type)) children_.push_back(c->path);
+    for (const Region* r : {&prefill_, &decode_})
+      for (const auto& c : r->children)
+        if (!is_torch_module(c->type) &&
+            std::find(children_.begin(), children_.end(), c->path) == children_.end())
+          children_.push_back(c->path);
   }
 
   std::string child_of(const std::string& weight) const {
@@ -101,6 +104,7 @@ class Writer {
 
   std::string call(const Construction& c) {
     std::vector<std::string> args;
+    if (c.takes_config) args.emplace_back("config");
     for (const auto& [name, value] : c.args) args.push_back(constant(name, value));
     return c.name + "(" + joined(args) + ")";
   }
@@ -127,13 +131,21 @@ class Writer {
     out_.init.push_back("self." + rel(family) + " = nn.ModuleList(" + list_of(layers) + ")");
   }
 
+  // Of all layers.
+  std::string count(std::size_t n) const {
+    const auto it = source_.numbers.find("num_hidden_layers");
+    const bool all = it != source_.numbers.end() && it->second == static_cast<std::int64_t>(n);
+    return all ? "config.num_hidden_layers" : std::to_string(n);
+  }
+
   std::string list_of(const std::vector<std::pair<std::int64_t, Construction>>& layers) {
     const Construction& first = layers[0].second;
     const bool one_class = std::all_of(layers.begin(), layers.end(),
                                        [&](const auto& l) { return l.second.name == first.name; });
     const bool no_args = std::all_of(layers.begin(), layers.end(),
                                      [](const auto& l) { return l.second.args.empty(); });
-    if (one_class && no_args) return cat(first.name, "() for _ in range(", layers.size(), ")");
+    const std::string config = first.takes_config ? "config, " : "";
+    if (one_class && no_args) return call(first) + " for _ in range(" + count(layers.size()) + ")";
     if (one_class) {
       std::vector<std::string> names;
       for (const auto& [name, value] : first.args) names.push_back(name);
@@ -144,9 +156,10 @@ class Writer {
         rows.push_back(values.size() == 1 ? values[0] : "(" + joined(values) + ")");
       }
       if (names.size() == 1)
-        return cat(first.name, "(", names[0], ") for ", names[0], " in (", joined(rows), ")");
+        return cat(first.name, "(", config, names[0], ") for ", names[0], " in (", joined(rows),
+                   ")");
       out_.init.push_back("# of each layer: " + joined(names));
-      return first.name + "(*values) for values in (" + joined(rows) + ")";
+      return first.name + "(" + config + "*values) for values in (" + joined(rows) + ")";
     }
     // Runs of a class.
     std::string text;
@@ -157,7 +170,7 @@ class Writer {
         ++n;
       text += text.empty() ? "" : ", ";
       text += n < 3 ? call(layers[i].second)
-                    : cat("*(", layers[i].second.name, "() for _ in range(", n, "))");
+                    : cat("*(", call(layers[i].second), " for _ in range(", n, "))");
       if (n == 2) text += ", " + call(layers[i].second);
       i += n;
     }
@@ -168,8 +181,13 @@ class Writer {
     return v.type.dtype == source_.dtype ? "" : cat(before, "dtype=", torch_dtype(v.type.dtype));
   }
 
-  static std::string size_of_axis(const Value& v, int axis, std::string_view key) {
-    return constant(key, v.type.dim(axis).str());
+  std::string size_of_axis(const Value& v, int axis, std::string_view key) const {
+    const Sym& size = v.type.dim(axis);
+    std::string text;
+    if (v.kind == ValueKind::weight && size.is_const())
+      text = config_size(source_.numbers, source_.prefill->paths.weight(v), v.type.rank(), axis,
+                         size.value());
+    return constant(key, text.empty() ? size.str() : text);
   }
 
   const Value* weight(const std::string& name) const {

@@ -30,6 +30,8 @@ struct Region {
   std::vector<const Node*> nodes;  // its own
   std::vector<Item> items;         // own nodes and children, in an order that can be run
   std::vector<const Value*> inputs, outputs;
+  // Of the inputs those that are values of the other phase, which alone has them: their names.
+  std::unordered_map<const Value*, std::string> foreign;
   bool uses_step = false;  // it or a child of it reads what changes from step to step
 };
 

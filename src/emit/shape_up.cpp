@@ -65,7 +65,7 @@ Graph rows_before_head(const Graph& graph) {
     }
   Node* head = head_of(out);
   TK_CHECK(head != nullptr, "logits without a product");
-  Builder b{out, head, nullptr};
+  Builder b{out, head, out.loc({})};  // of the model, so that the head stays a module
   Value* chosen = b.op("aten.index_select", {head->in(0), index}, {{"dim", Sym(0)}});
   out.set_input(head, 0, chosen);
   return out;

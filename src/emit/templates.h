@@ -102,7 +102,7 @@ class @RUNNER@:
         before = torch.get_default_dtype()
         torch.set_default_dtype(dtype)
         try:
-            model = @MODEL@()
+            model = @MODEL@(self.config)
         finally:
             torch.set_default_dtype(before)
         model.load_weights(checkpoint_tensors(self.model_path))

@@ -42,6 +42,7 @@ Emitted write_model(const Model& model, const Options& options) {
   source.model = &model;
   source.dtype = usual_dtype(prefill);
   source.types = model.types;
+  source.numbers = config_numbers(model.config.text);
   for (const Graph* g : {&model.prefill, &model.decode, &prefill}) collect_types(*g, &source.types);
   Emitted out;
   std::set<std::string> flat;

@@ -385,7 +385,7 @@ Val Evaluator::call(const LimitExpr& e) {
     return total;
   }
   if (e.text == "min" || e.text == "max") {
-    if (items->empty()) return {None{}};
+    if (items->empty()) return {Unknown{}};  // what all of no values meet is met
     Val best = items->front();
     for (const Val& v : *items) {
       const auto o = order(v, best);

@@ -138,7 +138,8 @@ Verdict availability(const OpDef& op, Target target) {
 
 }  // namespace
 
-void judge_limits(const Node& node, Target target, Verdict* verdict) {
+void judge_limits(const Node& node, Target target, Verdict* verdict,
+                  const std::map<std::string, Attr, std::less<>>& facts) {
   const OpDef& op = *node.op;
   if (op.npu == nullptr) return;
   const Args args = node.args();
@@ -158,7 +159,7 @@ void judge_limits(const Node& node, Target target, Verdict* verdict) {
     verdict->reason = text;
   };
   const bool cpu = target == Target::cpu;
-  for (const LimitResult& r : check_limits({args, cpu ? "" : name_of(target), {}, {}})) {
+  for (const LimitResult& r : check_limits({args, cpu ? "" : name_of(target), {}, facts})) {
     if (r.state != LimitState::violated) continue;
     const std::string text = cat(r.limit->id, ": ", r.values, " (", r.limit->expr, ")");
     if (cpu)
@@ -289,6 +290,15 @@ bool may_be_root(const Rewrite& rewrite, const Node& n) {
   });
 }
 
+// Whether the rewrite's pattern is there, as far as it can be told without a change to the graph.
+bool may_match(const Rewrite& rewrite, const Node& n) {
+  if (!may_be_root(rewrite, n)) return false;
+  return std::any_of(n.outputs.begin(), n.outputs.end(), [&](const auto& v) {
+    Match match;
+    return match_pattern({rewrite.roots, rewrite.guards}, v.get(), &match, nullptr);
+  });
+}
+
 // Tries the nodes, in order. `erased` gathers what has gone.
 template <typename Visit>
 void each_site(const Rewrite& rewrite, Graph& graph, const std::vector<Node*>& order, Target target,
@@ -312,6 +322,12 @@ void each_site(const Rewrite& rewrite, Graph& graph, const std::vector<Node*>& o
 
 std::vector<Site> find_sites(std::string_view move, std::span<const Rewrite> rewrites,
                              const Graph& graph, Target target) {
+  // Most moves have nothing to look at in most graphs: then no copy is worth its time.
+  bool any = false;
+  for (const Node* n = graph.first(); n != nullptr && !any; n = n->next)
+    any = std::any_of(rewrites.begin(), rewrites.end(),
+                      [&](const Rewrite& r) { return may_match(r, *n); });
+  if (!any) return {};
   Graph copy = graph.clone();
   const std::vector<Node*> originals = nodes_in_order(graph);
   const std::vector<Node*> order = nodes_in_order(copy);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -114,8 +115,10 @@ bool hoist_before(Graph& graph, std::span<Value* const> values, Node* before,
                   std::span<Node* const> not_moved);
 // Erases those of the nodes whose results are unused, users first; returns which (dangling).
 std::vector<const Node*> erase_unused(Graph& graph, std::vector<Node*> nodes);
-// The verdict of one node from what is known of its operator: limits, devices, documents.
-void judge_limits(const Node& node, Target target, Verdict* verdict);
+// The verdict of one node from what is known of its operator: limits, devices, documents. `facts`
+// are those of LimitScope (graph/limits.h): what is known beyond the call, as phase and world.
+void judge_limits(const Node& node, Target target, Verdict* verdict,
+                  const std::map<std::string, Attr, std::less<>>& facts = {});
 Site site_at(std::string_view move, const Node& root, std::span<Node* const> nodes,
              const std::vector<Node*>& order);
 

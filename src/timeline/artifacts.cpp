@@ -111,6 +111,25 @@ std::string key_of(std::string_view column) {
   return s;
 }
 
+// A number that reads back as it stands: no leading zeros or plus, no more digits than a double.
+bool is_json_number(std::string_view text) {
+  std::size_t i = !text.empty() && text[0] == '-';
+  auto digits = [&] {
+    const std::size_t first = i;
+    while (i < text.size() && text[i] >= '0' && text[i] <= '9') ++i;
+    return i - first;
+  };
+  const std::size_t first = i, whole = digits();
+  if (text.size() >= 18 || whole == 0 || (whole > 1 && text[first] == '0')) return false;
+  if (i < text.size() && text[i] == '.' && (++i, digits() == 0)) return false;
+  if (i < text.size() && (text[i] == 'e' || text[i] == 'E')) {
+    ++i;
+    if (i < text.size() && (text[i] == '-' || text[i] == '+')) ++i;
+    if (digits() == 0) return false;
+  }
+  return i == text.size();
+}
+
 // BD-90. What is not told is null.
 void append_theory(std::string& out, const Kernel& k, const KernelTheory& x) {
   auto number = [&](const char* key, double v) {
@@ -205,10 +224,8 @@ std::string raw_ops_details_text(const Timeline& t, const StepOps& ops, const St
         out += ns_to_us(k.duration);
       else if (is_missing(cells[c]))
         out += "null";
-      else if (const auto v = decimal_double(cells[c]);
-               v && cells[c].size() < 18 && cells[c][0] != '+' && cells[c][0] != '.' &&
-               !(cells[c].size() > 1 && cells[c][0] == '0' && cells[c][1] != '.'))
-        fmt::format_to(std::back_inserter(out), "{}", *v);
+      else if (is_json_number(cells[c]))
+        out += cells[c];
       else
         append_json_text(out, cells[c]);
     }

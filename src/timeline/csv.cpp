@@ -15,7 +15,7 @@ std::uint64_t skip_bom(const Buffer& file) {
 }
 
 bool scan_csv(const Buffer& file, std::uint64_t offset,
-              const std::function<void(const CsvRow&)>& row, std::uint64_t* open_quote,
+              const std::function<void(const CsvRow&)>& row, std::uint64_t* damage,
               std::size_t wanted) {
   constexpr std::uint64_t block = 64 << 10;
   const char* text = file.data.get();
@@ -26,6 +26,10 @@ bool scan_csv(const Buffer& file, std::uint64_t offset,
   CsvRow current{text, offset, offset, nullptr, 0, true};
   for (std::uint64_t at = offset; at < file.size;) {
     const std::uint64_t to = std::min<std::uint64_t>(file.size, at + block);
+    if (const void* zero = std::memchr(text + at, 0, to - at)) {
+      if (damage) *damage = static_cast<std::uint64_t>(static_cast<const char*>(zero) - text);
+      return false;
+    }
     if (ends.size() < n + (to - at)) ends.resize(n + (to - at));
     CsvScanOut out{ends.data(), n, rows.data(), 0};
     csv_separators(text, at, to, wanted, state, out);
@@ -45,7 +49,7 @@ bool scan_csv(const Buffer& file, std::uint64_t offset,
               ends.begin() + static_cast<std::ptrdiff_t>(out.n_ends), ends.begin());
   }
   if (state.inside) {
-    if (open_quote) *open_quote = current.begin;
+    if (damage) *damage = current.begin;
     return false;
   }
   const bool only_cr = file.size - current.begin == 1 && text[current.begin] == '\r';
@@ -59,6 +63,11 @@ bool scan_csv(const Buffer& file, std::uint64_t offset,
     row(current);
   }
   return true;
+}
+
+std::string_view csv_damage(const Buffer& file, std::uint64_t offset) {
+  return file.data[offset] == '\0' ? "zero bytes stand here"
+                                   : "a quote opened here is never closed";
 }
 
 bool first_csv_row(const Buffer& file, std::uint64_t offset, CsvRow& row,
@@ -122,8 +131,8 @@ CsvTable CsvTable::read(const std::filesystem::path& path) {
   const Buffer file = read_whole(path, std::uint64_t{512} << 20);
   CsvTable table;
   std::string scratch;
-  std::uint64_t open = 0;
-  const bool closed = scan_csv(
+  std::uint64_t damage = 0;
+  const bool whole = scan_csv(
       file, skip_bom(file),
       [&](const CsvRow& row) {
         if (!table.header.empty() && row.cells != table.header.size()) {
@@ -138,11 +147,10 @@ CsvTable CsvTable::read(const std::filesystem::path& path) {
         else
           table.rows.push_back(std::move(cells));
       },
-      &open);
-  if (!closed)
-    throw UserError("TK0904",
-                    cat("a quote opened here is never closed; the file is cut or damaged"))
-        .at(path.string(), static_cast<int>(line_of(file, open)));
+      &damage);
+  if (!whole)
+    throw UserError("TK0904", cat(csv_damage(file, damage), "; the file is cut or damaged"))
+        .at(path.string(), static_cast<int>(line_of(file, damage)));
   if (table.header.empty()) throw UserError("TK0904", "the file is empty").at(path.string());
   return table;
 }

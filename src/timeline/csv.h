@@ -29,12 +29,16 @@ struct CsvRow {
   }
 };
 
-// Calls `row` for every row that is not empty, from `offset` on. Returns false if a quote was left
-// open at the end (the last row is then not reported) and sets *open_quote to its offset. Of a row
+// Calls `row` for every row that is not empty, from `offset` on. Returns false, with the place in
+// *damage, at a zero byte (no text holds one) and if a quote was left open at the end (it is the
+// row's offset then, and the last row is not reported). Of a row
 // the first `wanted` cells can be looked at; the others are counted.
 bool scan_csv(const Buffer& file, std::uint64_t offset,
-              const std::function<void(const CsvRow&)>& row, std::uint64_t* open_quote = nullptr,
+              const std::function<void(const CsvRow&)>& row, std::uint64_t* damage = nullptr,
               std::size_t wanted = SIZE_MAX);
+
+// What scan_csv found at that place, in words.
+std::string_view csv_damage(const Buffer& file, std::uint64_t offset);
 
 // The first row that is not empty: its cells' ends are put into `ends`. False if there is none.
 bool first_csv_row(const Buffer& file, std::uint64_t offset, CsvRow& row,

@@ -130,6 +130,13 @@ Bytes allocate_bytes(std::size_t n) {
   return Bytes(new char[n], FreeBytes{0});
 }
 
+void prefer_large_pages(void* begin, std::size_t bytes) {
+  constexpr std::uintptr_t page = 2 << 20;
+  const auto at = reinterpret_cast<std::uintptr_t>(begin);
+  const std::uintptr_t from = (at + page - 1) / page * page, to = (at + bytes) / page * page;
+  if (from < to) ::madvise(reinterpret_cast<void*>(from), to - from, MADV_HUGEPAGE);
+}
+
 std::unique_ptr<ByteStream> ByteStream::open(const fs::path& path) {
   std::uint64_t size = 0;
   const int fd = open_regular(path, &size);

@@ -28,6 +28,8 @@ using Bytes = std::unique_ptr<char[], FreeBytes>;
 // Not initialised; large ones on huge pages, as touching 200 MB in small ones costs as much as
 // reading them.
 Bytes allocate_bytes(std::size_t n);
+// A hint that this memory, not touched yet, will be written from end to end: fewer page faults.
+void prefer_large_pages(void* begin, std::size_t bytes);
 
 // Bytes with room behind them, so that a vector load may run past the end.
 struct Buffer {

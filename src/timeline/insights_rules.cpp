@@ -24,9 +24,9 @@ void judge_instance(Insight& x, double value, double median, double total, bool 
   const bool large = median > 0 ? value >= 1.5 * median : value > 0;
   const bool heavy = std::fabs(value - median) >= 0.01 * total;
   x.confidence = large && heavy && !edge ? "high" : large || heavy ? "medium" : "low";
-  x.reason = fmt::format("{}: {} {} of the median, {:.1f} % of the instance's TOTAL{}", what,
-                         median > 0 ? fmt::format("{:.2f}x", value / median) : std::string("above"),
-                         median > 0 ? "" : "a median of 0",
+  x.reason = fmt::format("{}: {}, {:.1f} % of the instance's TOTAL{}", what,
+                         median > 0 ? fmt::format("{:.2f}x the median", value / median)
+                                    : std::string("the median is 0"),
                          total > 0 ? 100 * std::fabs(value - median) / total : 0.0,
                          edge ? "; first or last layer of its phase: may be structure" : "");
   x.summary = x.title + (edge ? " (first or last layer: may be structure)" : "");

@@ -21,7 +21,8 @@ namespace {
 constexpr double least_gap_us = 1;
 
 // BD-139: what the support, the size and the ratio are worth.
-void judge_theory(Insight& x, double actual_us, double theory_us, double support, bool told) {
+void judge_theory(Insight& x, const std::string& what, double actual_us, double theory_us,
+                  double support, bool told) {
   const double ratio = theory_us > 0 ? actual_us / theory_us : 0;
   x.origin = "rule:theory";
   x.direction = "needs_code_check";
@@ -31,8 +32,9 @@ void judge_theory(Insight& x, double actual_us, double theory_us, double support
     x.confidence = "high";
   else
     x.confidence = ratio >= 1.2 ? "medium" : "low";
-  x.summary = fmt::format("takes {:.2f} times its theory, {} more", ratio,
-                          show_ns((actual_us - theory_us) * 1e3));
+  x.summary = fmt::format("{} takes {:.2f} times its theory, {} {}", what, ratio,
+                          show_ns(std::fabs(actual_us - theory_us) * 1e3),
+                          actual_us > theory_us ? "more" : "less");
   x.reason = fmt::format("theory {}, supported in {:.0f} % of the places", show_ns(theory_us * 1e3),
                          100 * support);
 }
@@ -49,7 +51,8 @@ std::vector<Insight> theory_of_rows(const InsightInput& in) {
       if (item.bubble || is_catch_all(item) || !item.theory || !item.theory->median_us) continue;
       const TheorySummary& theory = *item.theory;
       const double actual = item.series.median / 1e3, gap = actual - *theory.median_us;
-      if (std::fabs(gap) < least_gap_us) continue;
+      // A median of 0: most instances have no such kernel, and the theory is of those that do.
+      if (actual <= 0 || std::fabs(gap) < least_gap_us) continue;
       const double instances = static_cast<double>(theory.per_instance.size());
       const double support = static_cast<double>(theory.supported) / instances;
       Insight x;
@@ -79,7 +82,8 @@ std::vector<Insight> theory_of_rows(const InsightInput& in) {
           {"unsupported_kernels", theory.unsupported_kernels},
           {"locations", std::move(places)}};
       // With kernels that have no theory in the row the ratio is of different things.
-      judge_theory(x, actual, *theory.median_us, support, theory.unsupported_kernels == 0);
+      judge_theory(x, cat(s.type, " / ", item.name), actual, *theory.median_us, support,
+                   theory.unsupported_kernels == 0);
       out.push_back(std::move(x));
     }
   return out;
@@ -126,7 +130,8 @@ std::vector<Insight> theory_of_kernels(const InsightInput& in) {
                    {"actual_median_us", actual},
                    {"theoretical_median_us", theory},
                    {"median_gap_us", gap}};
-        judge_theory(x, actual, theory, 1, true);
+        judge_theory(x, cat(op, " #", key.second, " in ", s.type, " / ", item.name), actual, theory,
+                     1, true);
         out.push_back(std::move(x));
       }
     }

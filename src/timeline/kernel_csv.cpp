@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "timeline/csv.h"
@@ -111,22 +112,32 @@ class KernelReader {
     header(first);
     const std::size_t wanted =
         static_cast<std::size_t>(*std::max_element(at_.begin(), at_.end())) + 1;
-    std::uint64_t open = 0;
-    bool closed = true;
+    std::uint64_t damage = 0;
+    bool whole = true;
     if (first.complete)
-      closed = scan_csv(text, first.end + 1, [&](const CsvRow& row) { take(row); }, &open, wanted);
-    if (!closed) cut(open, "a quote opened here is never closed");
+      whole = scan_csv(text, first.end + 1, [&](const CsvRow& row) { take(row); }, &damage, wanted);
+    if (!whole) cut(damage, std::string(csv_damage(text, damage)));
     table_->row_begin.push_back(end_);
     finish();
   }
 
  private:
+  std::string separator_hint() const {
+    if (table_->header.size() != 1) return {};
+    const std::string& line = table_->header.front();
+    if (line.find('\0') != line.npos) return "; the file is UTF-16: save it as UTF-8";
+    for (const char* by : {";", "\t"})
+      if (line.find(by) != line.npos)
+        return "; the cells are not separated by commas: save it as CSV with commas";
+    return {};
+  }
+
   [[noreturn]] void bad_header(const KernelHeader& header) {
     throw UserError("TK0905",
                     cat("this is no kernel table: column", header.missing.size() > 1 ? "s " : " ",
                         list_of(header.missing), " missing"))
         .at(path_.string(), 1)
-        .note(cat("columns found: ", list_of(table_->header).substr(0, 600)))
+        .note(cat("columns found: ", list_of(table_->header).substr(0, 600), separator_hint()))
         .help(
             "give a folder of the Ascend PyTorch Profiler or of msprof, or its kernel_details.csv "
             "or op_summary_*.csv");
@@ -154,6 +165,7 @@ class KernelReader {
       table_->header_line.pop_back();
     at_.fill(-1);
     for (int f = 0; f < n_fields; ++f) at_[f] = table_->column(field_columns[f]);
+    header_start_ = row.cell(static_cast<std::size_t>(at_[f_start]));
     t_.has_step_column = at_[f_step] >= 0;
     t_.has_device_column = at_[f_device] >= 0;
     if (t_.info.metrics.empty()) t_.info.metrics = h.metrics == "none" ? "" : h.metrics;
@@ -161,6 +173,9 @@ class KernelReader {
     const std::size_t guess = table_->file.size / std::max<std::uint64_t>(header_bytes / 3, 64);
     t_.kernels.reserve(std::min<std::size_t>(guess, 1 << 22));
     table_->row_begin.reserve(std::min<std::size_t>(guess, 1 << 22));
+    prefer_large_pages(t_.kernels.data(), t_.kernels.capacity() * sizeof(Kernel));
+    prefer_large_pages(table_->row_begin.data(),
+                       table_->row_begin.capacity() * sizeof(std::uint64_t));
   }
 
   StringId intern(std::string_view cell) {
@@ -248,6 +263,8 @@ class KernelReader {
     const auto index = static_cast<std::uint32_t>(table_->row_begin.size());
     table_->row_begin.push_back(row.begin);
     end_ = row.end + (row.complete ? 1 : 0);
+    if (!row.complete && std::max(at_[f_start], at_[f_duration]) + 1 == static_cast<int>(row.cells))
+      return cut(row.begin, "no line end after the last row, whose last cell is a time");
     if (!row.complete)
       t_.notes.push_back(cat(path_.filename().string(),
                              ": no line end after the last row; its last "
@@ -258,6 +275,10 @@ class KernelReader {
     if (!start || !duration || *start < 0 || *duration < 0 || *start >= far || *duration >= far) {
       const std::string_view whole(row.text + row.begin, row.end - row.begin);
       if (whole.find_first_not_of(", \t\r") == whole.npos) return;  // empty: no loss
+      if (cell(row, f_start) == header_start_)
+        throw UserError("TK0906", "the header stands here a second time: two tables in one file")
+            .at(path_.string(), static_cast<int>(line_of(table_->file, row.begin)))
+            .help("take the profiler's own files one by one");
       return drop(row);
     }
     Kernel k;
@@ -350,18 +371,69 @@ class KernelReader {
       t_.notes.push_back(cat(name, ": ", t_.rows_dropped, " of ", t_.rows_in_file,
                              " rows dropped (first at line ", t_.dropped_lines.front(),
                              "): ", "no valid time, or another number of cells"));
-    if (!t_.has_step_column)
-      t_.notes.push_back(cat(name, " has no Step Id column: all rows are one step"));
+    settle_steps(name);
     sort_steps();
     if (lowest_ < 0) {
       t_.base_ns += lowest_;
       for (Kernel& k : t_.kernels) k.start -= lowest_;
     }
     if (!sorted_) sort_kernels();
+    drop_twins();
     if (t_.strings.repaired())
       t_.notes.push_back(
           cat(name, ": ", t_.strings.repaired(), " texts are no UTF-8; the bytes were replaced"));
     t_.table = table_;
+  }
+
+  // Kernels outside of every step are left out (BD-14), unless all are.
+  void settle_steps(const std::string& name) {
+    const auto outside = static_cast<std::size_t>(std::count_if(
+        t_.kernels.begin(), t_.kernels.end(), [](const Kernel& k) { return k.step < 0; }));
+    if (outside == t_.kernels.size()) {
+      t_.has_step_column = false;
+      t_.steps = {"-"};
+      for (Kernel& k : t_.kernels) k.step = 0;
+      t_.notes.push_back(cat(name, ": every Step Id is empty: all rows are one step"));
+    } else if (outside) {
+      t_.notes.push_back(cat(name, ": ", outside, " of ", t_.kernels.size(),
+                             " kernels have no Step Id and are left out"));
+    } else if (!t_.has_step_column) {
+      t_.notes.push_back(cat(name, " has no Step Id column: all rows are one step"));
+    }
+  }
+
+  // A row that is another's copy, byte for byte, is the same kernel. Collectives stand twice by
+  // rights (BD-16) and are counted later.
+  void drop_twins() {
+    auto& kernels = t_.kernels;
+    std::vector<std::size_t> twins;  // places, ascending
+    std::unordered_set<std::string_view> lines;
+    for (std::size_t from = 0, to = 0; from < kernels.size(); from = to) {
+      for (to = from + 1; to < kernels.size() && kernels[to].start == kernels[from].start;) ++to;
+      if (to - from == 1) continue;
+      lines.clear();
+      for (std::size_t i = from; i < to; ++i)
+        if (!is_communication(kernels[i].core) &&
+            !lines.insert(table_->line(kernels[i].row)).second)
+          twins.push_back(i);
+    }
+    if (twins.empty()) return;
+    const std::string found =
+        cat(twins.size(), " of ", kernels.size(), " rows are copies of others");
+    if (twins.size() * 100 > kernels.size())
+      throw UserError("TK0907", cat(found, ", more than 1 %"))
+          .at(path_.string(), static_cast<int>(line_of(
+                                  table_->file, table_->row_begin[kernels[twins.front()].row])))
+          .help(
+              "the table was put together from several, or written twice; take the profiler's own");
+    t_.notes.push_back(cat(path_.filename().string(), ": ", found, "; each was counted once"));
+    std::size_t next = 0, to = 0;
+    for (std::size_t i = 0; i < kernels.size(); ++i)
+      if (next < twins.size() && twins[next] == i)
+        ++next;
+      else
+        kernels[to++] = kernels[i];
+    kernels.resize(to);
   }
 
   // By start, then row. Keys are sorted, as a kernel is six times as large, and the kernels follow
@@ -417,7 +489,8 @@ class KernelReader {
   std::int32_t last_step_ = -1;
   Together<Identity, &KernelReader::identity_of, f_name, f_type, f_core> identities_;
   Together<Shapes, &KernelReader::shapes_of, f_in_shapes, f_in_types, f_out_shapes> shapes_;
-  Ns lowest_ = 0;  // from the first row's start
+  std::string_view header_start_;  // the header's cell of that column, as written
+  Ns lowest_ = 0;                  // from the first row's start
   bool sorted_ = true;
   std::string scratch_;
   std::uint64_t end_ = 0;

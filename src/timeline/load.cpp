@@ -6,6 +6,7 @@
 #include <optional>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "timeline/decimal.h"
@@ -101,6 +102,16 @@ void kernels_from_trace(Timeline& t) {
     if (s.tid == 0 || looks_collective(t.text(s.name))) add(s, Core::communication);
   std::stable_sort(t.kernels.begin(), t.kernels.end(),
                    [](const Kernel& a, const Kernel& b) { return a.start < b.start; });
+  std::size_t twins = 0;
+  for (std::size_t i = 1; i < t.kernels.size(); ++i) {
+    const Kernel &a = t.kernels[i - 1], &b = t.kernels[i];
+    twins += a.start == b.start && a.duration == b.duration && a.name == b.name &&
+             a.stream == b.stream && a.task == b.task && b.has_task;
+  }
+  if (twins * 100 > t.kernels.size())
+    throw UserError("TK0908", cat(twins, " of ", t.kernels.size(), " device tasks stand twice"))
+        .at(t.trace.path)
+        .help("the trace was put together from several, or written twice; take the profiler's own");
   for (std::size_t i = 0; i < t.kernels.size(); ++i)
     t.kernels[i].row = static_cast<std::uint32_t>(i);
   t.rows_in_file = t.kernels.size();
@@ -122,6 +133,30 @@ void side(Timeline& t, const std::filesystem::path& path, F read) {
   } catch (const UserError& e) {
     t.notes.push_back(cat(path.filename().string(), " is not used: ", e.message()));
   }
+}
+
+// A trace of another rank or another run says nothing of this table's kernels: its times lie
+// elsewhere, or none of its many launches ends where a kernel begins.
+std::string not_of_the_table(const Timeline& t) {
+  Ns first = INT64_MAX, last = INT64_MIN;
+  for (const TraceChunk& c : t.trace.chunks) {
+    first = std::min(first, c.first);
+    last = std::max(last, c.last);
+  }
+  Ns end = 0;
+  for (const Kernel& k : t.kernels) end = std::max(end, k.end());
+  if (first <= last && (last < t.base_ns || first > t.base_ns + end))
+    return "it tells of another time than the kernel table";
+  std::unordered_set<Ns> ends;
+  for (const FlowEnd& f : t.trace.launch_to)
+    if (f.time >= 0 && f.time <= end) ends.insert(f.time);
+  if (ends.size() < 20 || ends.size() * 2 < t.kernels.size()) return {};
+  const bool meets = std::any_of(t.kernels.begin(), t.kernels.end(), [&](const Kernel& k) {
+    return ends.contains(k.start) || ends.contains(k.start - 1) || ends.contains(k.start + 1);
+  });
+  return meets ? ""
+               : cat("none of its ", ends.size(),
+                     " launches meets a kernel of the table; is it of another rank?");
 }
 
 }  // namespace
@@ -172,6 +207,11 @@ Timeline load_profile(const ProfileFiles& files, const LoadOptions& options) {
   if (kernel_error) std::rethrow_exception(kernel_error);
   if (trace_error) std::rethrow_exception(trace_error);
   if (read) merge_trace(std::move(*read), t);
+  if (read && !files.kernels.empty())
+    if (const std::string why = not_of_the_table(t); !why.empty()) {
+      t.trace = {};
+      t.notes.push_back(cat(files.trace.filename().string(), " is not used: ", why));
+    }
   if (files.kernels.empty()) kernels_from_trace(t);
   mark_collectives(t);
   streams_from_trace(t);

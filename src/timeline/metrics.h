@@ -100,7 +100,8 @@ struct Metrics {
 // `theory` may be off.
 Metrics compute_metrics(const Timeline& t, const StepOps& ops, const Structure& s,
                         const ClusterRules& rules, const Theory& theory = {});
-nlohmann::json metrics_json(const Timeline& t, const StepOps& ops, const Structure& s,
-                            const Metrics& m, const Theory& theory = {});
+// metrics.json.
+std::string metrics_text(const Timeline& t, const StepOps& ops, const Structure& s,
+                         const Metrics& m, const Theory& theory = {});
 
 }  // namespace tk

@@ -190,17 +190,17 @@ RunResult run_profile(const ProfileFiles& files, const ProfileOptions& o, const 
           a.warnings,
           a.metrics && !o.no_insights};
       if (a.metrics)
-        write_json(r.page_folder / "metrics.json",
-                   metrics_json(a.timeline, a.ops, a.structure, *a.metrics, a.theory));
+        write_output(r.page_folder / "metrics.json",
+                     metrics_text(a.timeline, a.ops, a.structure, *a.metrics, a.theory));
       write_output(page, profile_page(in));
     }
     if (o.split && a.structure.found) write_splits(r.run_folder, a.timeline, a.ops, a.structure);
     r.code = a.blocked ? 1 : 0;
     if (o.json)
-      r.text = (a.metrics ? metrics_json(a.timeline, a.ops, a.structure, *a.metrics, a.theory)
-                          : overview_json(a.timeline, a.overview))
-                   .dump(1, ' ', false, json::error_handler_t::replace) +
-               "\n";
+      r.text = a.metrics ? metrics_text(a.timeline, a.ops, a.structure, *a.metrics, a.theory)
+                         : overview_json(a.timeline, a.overview)
+                                   .dump(1, ' ', false, json::error_handler_t::replace) +
+                               "\n";
     else
       r.text = result_text(a) +
                (a.blocked ? std::string("no page: see the warnings; --accept CODE lets one pass\n")

@@ -92,7 +92,7 @@ StepChoice choose_step(const Timeline& t, const std::vector<std::vector<std::uin
     groups = std::max(groups, s.group + 1);
   }
   if (usable == 0)
-    throw UserError("TK0912", "no kernel belongs to a step: every Step Id cell is empty")
+    throw UserError("TK0912", "no kernel belongs to a step")
         .at(t.table ? t.table->path : t.trace.path)
         .help("call step() of the profiler once per step; see `tokamak profile --check`");
   StepChoice c;

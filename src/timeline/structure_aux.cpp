@@ -29,17 +29,21 @@ void assign_auxiliary(const Timeline& t, const StepOps& ops, std::int32_t main,
     windows[c].from = kernel(own.front()).start;
     for (std::uint32_t op : own) windows[c].to = std::max(windows[c].to, kernel(op).end());
   }
-  for (std::size_t c = 0; c < n; ++c)
-    windows[c].next = c + 1 < n ? std::max(windows[c].to, windows[c + 1].from) : windows[c].to;
-  // The last block reaches to the next kernel of the main stream: its collective comes in between.
+  // A block reaches to the next one, the last of a phase to the next kernel of the main stream: its
+  // collective comes in between, and sampling after a pass is of no block.
   constexpr Ns reach = 50000;  // where there is no next kernel
-  Ns after_all = windows.back().to + reach;
-  for (std::uint32_t op : streams.at(main))
-    if (kernel(op).start >= windows.back().to) {
-      after_all = kernel(op).start;
-      break;
-    }
-  windows.back().next = after_all;
+  const auto& own_stream = streams.at(main);
+  auto next_on_main = [&](Ns at) {
+    const auto it = std::lower_bound(own_stream.begin(), own_stream.end(), at,
+                                     [&](std::uint32_t op, Ns x) { return kernel(op).start < x; });
+    return it == own_stream.end() ? at + reach : kernel(*it).start;
+  };
+  for (std::size_t c = 0; c < n; ++c) {
+    const bool last = c + 1 == n || s.components[c + 1].phase != s.components[c].phase;
+    windows[c].next =
+        last ? next_on_main(windows[c].to) : std::max(windows[c].to, windows[c + 1].from);
+  }
+  const Ns after_all = windows.back().next;
   // Classes of blocks: each type, all first parts, all second parts, all.
   std::vector<std::vector<std::size_t>> classes(3);
   std::map<std::string, std::vector<std::size_t>> by_type;

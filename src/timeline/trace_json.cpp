@@ -57,7 +57,7 @@ struct Chunk {
   // Makes the events those of `inner`.
   void assign(std::string_view inner) {
     char* p = text.room(inner.size() + 2);
-    std::memmove(p + 1, inner.data(), inner.size());
+    if (!inner.empty()) std::memmove(p + 1, inner.data(), inner.size());
     size = inner.size() + 2;
     close();
   }
@@ -115,6 +115,7 @@ class Chunker {
     }
     carry_.assign(events + skip, n - skip);
     consumed_ += skip;
+    if (closed_) check_tail();
     chunk.size = at + 2;
     chunk.close();
     if (chunk.last) done_ = true;
@@ -140,7 +141,7 @@ class Chunker {
     while (at < carry_.size() && blank(carry_[at])) ++at;
     if (at == carry_.size()) throw UserError("TK0908", "the file is empty").at(path_.string());
     if (carry_[at] == '{') {
-      exact_ = true;
+      exact_ = object_ = true;
       const std::size_t key = carry_.find("\"traceEvents\"");
       std::size_t list =
           key == carry_.npos ? carry_.npos : carry_.find_first_not_of(" \t\r\n:", key + 13);
@@ -157,6 +158,34 @@ class Chunker {
     }
     consumed_ = at + 1;
     carry_.erase(0, at + 1);
+  }
+
+  // What stands behind the events, from the bracket on: nothing more in a list, in an object its
+  // other members.
+  void check_tail() {
+    bool good = carry_.front() == ']';
+    char last = ']';
+    std::uint64_t at = consumed_;
+    for (std::size_t from = 1; good;) {
+      for (std::size_t i = from; i < carry_.size() && good; ++i) {
+        if (blank(carry_[i])) continue;
+        last = carry_[i];
+        good = object_ && last != '\0';
+        at = consumed_ + i;
+      }
+      if (!good || ended_) break;
+      consumed_ += carry_.size();
+      carry_.resize(1 << 20);
+      carry_.resize(fill(carry_.data(), carry_.size()));
+      from = 0;
+    }
+    if (good && object_) good = last == '}';
+    if (!good)
+      throw UserError("TK0908", cat("the list of events ends near byte ", at,
+                                    object_ ? ", and the object around it does not"
+                                            : ", and other text follows or a brace closes it"))
+          .at(path_.string())
+          .help("copy the file again, or leave the trace out with --no-trace");
   }
 
   std::size_t guess_cut(std::string_view text) const {
@@ -209,6 +238,7 @@ class Chunker {
   std::string carry_;  // read, and in no chunk yet
   std::uint64_t consumed_ = 0;
   std::size_t count_ = 0;
+  bool object_ = false;  // the list is a member of an object
   bool exact_ = false, ended_ = false, done_ = false, closed_ = false;
 };
 

@@ -14,6 +14,15 @@
 namespace tk {
 namespace {
 
+// A move builds what fits: another operator of the same component is another site of the tree.
+std::string site_of(const std::string& id, std::string_view op) {
+  const FusionSite* own = find_fusion_site(id);
+  if (own == nullptr || has_word(own->operators, op)) return id;
+  for (const FusionSite& t : fusion_sites())
+    if (t.component == own->component && has_word(t.operators, op)) return std::string(t.id);
+  return id;
+}
+
 class Analysis {
  public:
   Analysis(const CapturedModel& model, const OptimizeOptions& options, const Scenario& scenario)
@@ -91,10 +100,8 @@ class Analysis {
       s.place = s.place.substr(space + 1);
     s.sites = static_cast<std::int64_t>(group.sites.size());
     s.verdict = group.sites[0].verdict;
-    const auto variant = static_cast<std::size_t>(group.sites[0].variant);
-    std::string op = found.move->target_op;
-    if (variant < found.move->rewrites.size() && !found.move->rewrites[variant].target.empty())
-      op = found.move->rewrites[variant].target;
+    const std::string op = operator_of(*found.move, group.sites[0]);
+    s.id = site_of(s.id, op.substr(op.find('.') + 1));
     facts(op, &s);
     uncovered(&s);
     out_.sites.push_back(std::move(s));

@@ -10,6 +10,7 @@
 #include "graph/rewrite.h"
 #include "npu/estimate.h"
 #include "trial/engine_model.h"
+#include "trial/future.h"
 #include "trial/machine.h"
 #include "trial/rows.h"
 #include "trial/site_check.h"
@@ -318,6 +319,7 @@ class Pipeline {
     } else if (judge_local(move, now, group, &row)) {
       next = phase == Phase::decode ? runner(prefill_, candidate) : runner(candidate, decode_);
       judge(phase, now, candidate, *next, &row);
+      if (device_ != nullptr && row.model.passed) weigh_futures(move, phase, now, candidate, &row);
     }
     row.seconds = seconds_since(start);
     const Decision decision = row.decision;
@@ -399,6 +401,27 @@ class Pipeline {
       row->why = cat("right, but no gain beyond noise: ", figure, " in ", c.metric);
     }
   }
+
+  // Times are estimated here, so what comes after is looked at too: sites overlap.
+  void weigh_futures(const Move& move, Phase phase, const Graph& before, const Graph& after,
+                     LedgerRow* row) {
+    const Seconds seconds = [&](const Graph& g) { return estimate_of(phase, g).seconds; };
+    const Future with = future_of(after, move, phase, o_, seconds);
+    const Future without = future_of(before, move, phase, o_, seconds);
+    const bool kept = row->decision == Decision::kept;
+    const double gain = kept ? with.seconds / without.seconds : without.seconds / with.seconds;
+    if (gain < 1 + least_gain) return;
+    const std::string figure =
+        percent(kept ? without.seconds / with.seconds : with.seconds / without.seconds);
+    const std::string winners = kept ? only_in(without, with) : only_in(with, without);
+    const std::string losers = kept ? only_in(with, without) : only_in(without, with);
+    row->decision = kept ? Decision::rolled_back : Decision::kept;
+    row->why += cat(kept ? "; but it loses to " : "; but it makes room for ",
+                    winners.empty() ? "what comes after" : winners,
+                    losers.empty() ? "" : cat(" instead of ", losers), ": ", figure,
+                    " with all that follows (estimated)");
+  }
+  static constexpr double least_gain = 0.005;
 
   static std::string percent(double ratio) {
     char text[64];

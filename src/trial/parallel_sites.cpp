@@ -38,10 +38,16 @@ std::vector<Routed> routed_of(const Graph& graph) {
   return all;
 }
 
+// How the ranks are used by a call: what its limits call phase and world.
+using Facts = std::map<std::string, Attr, std::less<>>;
+Facts facts_of(const std::string& phase, std::int64_t world) {
+  return {{"phase", phase}, {"world", Sym(world)}};
+}
+
 // The verdict of one call that is made up for it.
 Verdict judge_call(std::string_view op_name,
                    const std::vector<std::pair<std::string, Type>>& inputs, Attrs attrs,
-                   std::string_view site, Target target) {
+                   std::string_view site, Target target, const Facts& facts) {
   const OpDef* op = find_op(op_name);
   if (op == nullptr)
     return {VerdictKind::pending, cat("unknown operator ", op_name), "undocumented", {}};
@@ -54,7 +60,8 @@ Verdict judge_call(std::string_view op_name,
   }
   Verdict verdict;
   try {
-    judge_limits(*graph.insert(nullptr, *op, values, std::move(attrs), nullptr), target, &verdict);
+    judge_limits(*graph.insert(nullptr, *op, values, std::move(attrs), nullptr), target, &verdict,
+                 facts);
   } catch (const UserError& e) {
     return {VerdictKind::not_adaptable, e.message(), "types", {}};
   }
@@ -92,7 +99,7 @@ void expert_parallel(const Routed& r, const std::string& phase, const Scenario& 
         judge_call(re_routing,
                    {{"tokens", {r.dtype, {Sym::symbol("A"), r.hidden}}},
                     {"expert_token_num_per_rank", {DType::i32, {sc.ep, Sym(r.experts / sc.ep)}}}},
-                   {{"expert_token_num_type", Sym(1)}}, id, sc.target);
+                   {{"expert_token_num_type", Sym(1)}}, id, sc.target, facts_of(phase, sc.ep));
     if (r.experts % sc.ep != 0)
       v = {VerdictKind::not_adaptable,
            cat("moe_re_routing needs whole experts per rank: experts = ", r.experts,
@@ -113,7 +120,7 @@ void expert_parallel(const Routed& r, const std::string& phase, const Scenario& 
        {"ep_world_size", Sym(sc.ep)},
        {"ep_rank_id", Sym(0)},
        {"moe_expert_num", Sym(r.experts)}},
-      "FS-M06", sc.target);
+      "FS-M06", sc.target, facts_of(phase, sc.ep));
   const bool fits = v.kind != VerdictKind::not_adaptable;
   out->push_back(site("FS-M06", dispatch, phase, r, std::move(v)));
   if (fits) return;
@@ -145,12 +152,7 @@ void tensor_parallel(const Graph& graph, const std::string& phase, const Scenari
     s.verdict = judge_call(
         s.operators,
         {{"x1", {x.dtype, {x.shape[0], share}}}, {"x2", {x.dtype, {share, n->in(1)->type.dim(0)}}}},
-        attrs, s.id, sc.target);
-    if (phase == "decode" && s.verdict.kind != VerdictKind::not_adaptable)
-      s.verdict = {VerdictKind::not_adaptable,
-                   "mm_all_reduce_base.prefill: phase = \"decode\" (phase == \"prefill\")",
-                   "mm_all_reduce_base.prefill",
-                   {}};
+        attrs, s.id, sc.target, facts_of(phase, sc.tp));
     if (k.is_const() && k.value() % sc.tp != 0)
       s.verdict = {VerdictKind::not_adaptable,
                    cat("the input of ", k.value(), " is not divisible by tp = ", sc.tp),

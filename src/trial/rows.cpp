@@ -85,6 +85,13 @@ Ledger::ModelFacts facts_of(const CapturedModel& model, const Prepared& prepared
   return f;
 }
 
+std::string operator_of(const Move& move, const Site& site) {
+  const auto variant = static_cast<std::size_t>(site.variant);
+  if (variant < move.rewrites.size() && !move.rewrites[variant].target.empty())
+    return move.rewrites[variant].target;
+  return move.target_op;
+}
+
 LedgerRow row_of(const Move& move, Phase phase, const Group& group) {
   LedgerRow row;
   row.stage = "fuse";
@@ -96,9 +103,7 @@ LedgerRow row_of(const Move& move, Phase phase, const Group& group) {
   row.sites = static_cast<int>(group.sites.size());
   if (!group.sites.empty()) {
     row.source = group.sites[0].place;
-    const auto variant = static_cast<std::size_t>(group.sites[0].variant);
-    if (variant < move.rewrites.size() && !move.rewrites[variant].target.empty())
-      row.target_op = move.rewrites[variant].target;
+    row.target_op = operator_of(move, group.sites[0]);
     row.verdict = group.sites[0].verdict;
   }
   return row;

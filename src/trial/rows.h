@@ -30,6 +30,9 @@ struct Group {
 };
 std::vector<Group> grouped(std::vector<Site> sites);
 
+// The operator that a move builds at a site: that of the rewrite that found it.
+std::string operator_of(const Move& move, const Site& site);
+
 Ledger::ModelFacts facts_of(const CapturedModel& model, const Prepared& prepared);
 LedgerRow row_of(const Move& move, Phase phase, const Group& group);
 // A move that has nothing to do here says why.

@@ -27,7 +27,7 @@ def thrown():
     return found
 
 
-def tested():
+def mentioned_in_tests():
     files = sources("src/**/*test*", "src/**/*.tk", "tests/**/*")
     text = "".join(p.read_text(errors="replace") for p in files if p.is_file())
     return set(re.findall(r"TK\d{4}", text))
@@ -39,7 +39,7 @@ def test_every_code_has_a_page():
 
 
 def test_every_code_has_a_test():
-    covered = tested()
+    covered = mentioned_in_tests()
     missing = [f"{code} ({file})" for code, file in thrown().items() if code not in covered]
     assert not missing, "no test mentions " + ", ".join(missing)
 

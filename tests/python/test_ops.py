@@ -11,7 +11,6 @@ DOCUMENT = ROOT / "tests" / "data" / "ops" / "op_plugin_docs.py"
 TABLE = (ROOT / "tests" / "data" / "ops" / "torch_npu.txt").read_text().split()
 LEFT_OUT = {  # docs/left-out.md says why; the first is an allocation
     "empty_with_swapped_memory",
-    "npu_fusion_attention",
     "npu_gather_selection_kv_cache",
 }
 

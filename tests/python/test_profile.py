@@ -256,6 +256,23 @@ def test_layers_are_found(command, tmp_path, name, layers, rest):
     assert tuple(len(draft["unowned_ops"][k]) for k in ("pre", "between", "post")) == rest
 
 
+def test_what_stands_between_passes_is_of_no_block(command, tmp_path):  # BD-33
+    rows = list(csv.reader(io.StringIO(text_of(profile("paddleocr"), "kernel_details.csv"))))
+    start = rows[0].index("Start Time(us)")
+    (tmp_path / "p").mkdir()
+    with open(tmp_path / "p" / "kernel_details.csv", "w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(rows[0])
+        for again in range(4):
+            for row in rows[1:]:
+                at = ns(row[start]) + again * 2_600_000
+                out.writerow([*row[:start], f"{at // 1000}.{at % 1000:03d}", *row[start + 1 :]])
+    done = run(command, tmp_path / "p", "-o", tmp_path / "run")
+    # 4 kernels before the layers of a pass and 10 after them: inputs, head, sampling
+    assert "main_4: 18 layers" in done.stdout
+    assert "4 before, 42 between, 10 after" in done.stdout
+
+
 def test_samples_find_the_same_instances(command, tmp_path):  # BD-30..40
     run(command, profile("paddleocr"), "-o", tmp_path / "auto")
     files = (
@@ -378,6 +395,16 @@ def test_several_ranks_are_listed(command, tmp_path):  # BD-04
     assert len(list((tmp_path / "all").rglob("metrics.json"))) == 2
 
 
+def times_last(text):
+    rows = list(csv.reader(io.StringIO(text)))
+    at = rows[0].index("Duration(us)")
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(
+        [*row[:at], *row[at + 1 :], row[at]] for row in rows
+    )
+    return out.getvalue()
+
+
 DAMAGE = {
     "cut": lambda t: t[: len(t) * 2 // 3],
     "no start": lambda t: t.replace("Start Time(us)", "Begin"),
@@ -385,6 +412,10 @@ DAMAGE = {
     "foreign": lambda t: "a,b,c\n1,2,3\n",
     "open quote": lambda t: t.replace('"""', '""', 1),
     "binary": lambda t: "\x00\x01\x02" * 100,
+    "zeros in the middle": lambda t: t[: len(t) // 2] + "\x00" * 5000 + t[len(t) // 2 :],
+    "two tables": lambda t: t + t,
+    "rows twice": lambda t: t + t.split("\n", 1)[1],
+    "time cut": lambda t: times_last(t)[:-3],
 }
 
 
@@ -397,6 +428,40 @@ def test_damaged_tables_get_a_message(command, tmp_path, damage):
     done = run(command, tmp_path / "p", "-o", tmp_path / "run", code=2)
     assert re.match(r"error\[TK09\d\d\]", done.stderr), done.stderr
     assert not list((tmp_path / "run").rglob("*.json"))
+
+
+ALEXNET = SHARED / "msinsight-alexnet-ddp" / "level1"
+
+
+def test_a_trace_of_another_rank_is_left_out(command, tmp_path):
+    if not ALEXNET.exists():
+        pytest.skip(f"{ALEXNET} is not there (set TOKAMAK_SHARED)")
+    (tmp_path / "p").mkdir()
+    for rank, name in ((0, "kernel_details.csv"), (1, "trace_view.json")):
+        (tmp_path / "p" / name).write_text(text_of(ALEXNET / f"rank{rank}_ascend_pt", name))
+    done = run(command, tmp_path / "p", "-o", tmp_path / "run")
+    assert "trace_view.json is not used: none of its" in done.stdout
+
+
+TRACE_DAMAGE = {
+    "two lists": lambda t: t + t,
+    "events twice": lambda t: t.rstrip()[:-1] + "," + t.lstrip()[1:],
+    "cut": lambda t: t[: len(t) // 2],
+    "closed by a brace": lambda t: t.rstrip()[:-1] + "}",
+    "object cut": lambda t: '{"traceEvents": ' + t,
+    "zeros": lambda t: t + "\x00" * 100,
+}
+
+
+@pytest.mark.parametrize("damage", TRACE_DAMAGE)
+def test_damaged_traces_get_a_message(command, tmp_path, damage):
+    if not ALEXNET.exists():
+        pytest.skip(f"{ALEXNET} is not there (set TOKAMAK_SHARED)")
+    (tmp_path / "p").mkdir()
+    text = text_of(ALEXNET / "rank0_ascend_pt", "trace_view.json")
+    (tmp_path / "p" / "trace_view.json").write_text(TRACE_DAMAGE[damage](text))
+    done = run(command, tmp_path / "p", "-o", tmp_path / "run", code=2)
+    assert re.match(r"error\[TK090[89]\]", done.stderr), done.stderr
 
 
 def test_columns_in_another_order_give_the_same_numbers(command, tmp_path):
@@ -448,6 +513,24 @@ def test_op_summary_names_give_the_same_numbers(command, tmp_path):  # BD-11
         ).stdout
     )
     assert a["sections"] == b["sections"]
+
+
+@pytest.mark.parametrize("empty", ["all", "some"])
+def test_empty_step_ids(command, tmp_path, empty):  # BD-14
+    rows = list(csv.reader(io.StringIO((SMALL / "kernel_details.csv").read_text())))
+    step = rows[0].index("Step Id")
+    for i, row in enumerate(rows[1:]):
+        if empty == "all" or i % 50 == 0:
+            row[step] = ""
+    (tmp_path / "p").mkdir()
+    with open(tmp_path / "p" / "kernel_details.csv", "w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    done = run(command, tmp_path / "p", "-o", tmp_path / "run", "--overview")
+    overview = json.loads(next((tmp_path / "run").rglob("overview.json")).read_text())
+    left = sum(1 for row in rows[1:] if empty == "all" or row[step])
+    assert sum(s["kernels"] for s in overview["steps"]) == left
+    note = "every Step Id is empty" if empty == "all" else "6 of 297 kernels have no Step Id"
+    assert note in done.stdout
 
 
 def test_gzip_and_cut_gzip(command, tmp_path):

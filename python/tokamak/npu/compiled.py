@@ -2,6 +2,7 @@
 are checked for their names and have no effect on results."""
 
 import contextlib
+import difflib
 import types
 
 import torch
@@ -179,7 +180,49 @@ scope = types.SimpleNamespace(
 )
 
 
+# Of torch_npu 2.14's npugraph_ex.
+NPUGRAPH_OPTIONS = (
+    "capture_error_mode",
+    "capture_limit",
+    "clone_input",
+    "clone_output",
+    "data_dump_dir",
+    "data_dump_stage",
+    "deadlock_check",
+    "disable_static_kernel_compile_cache",
+    "dump_tensor_data",
+    "force_eager",
+    "force_recapture",
+    "frozen_parameter",
+    "inplace_pass",
+    "input_inplace_pass",
+    "pattern_fusion_pass",
+    "post_grad_custom_post_pass",
+    "post_grad_custom_pre_pass",
+    "remove_cat_ops",
+    "remove_noop_ops",
+    "reuse_graph_pool_in_same_fx",
+    "static_kernel_compile",
+    "super_kernel_optimize",
+    "super_kernel_optimize_options",
+    "super_kernel_debug_options",
+    "unsafe_skip_npugraph_capture_validation",
+    "use_graph_pool",
+)
+
+
+def _npugraph_ex(gm, example_inputs, *, options=None, **others):
+    for name in options or {}:
+        if name not in NPUGRAPH_OPTIONS:
+            close = difflib.get_close_matches(name, NPUGRAPH_OPTIONS, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise ValueError(f"Unknown option '{name}' of npugraph_ex{hint}")
+    if (limit := (options or {}).get("capture_limit", 64)) < 1:
+        raise ValueError(f"capture_limit is {limit}, expected at least 1")
+    return _run_eagerly(gm, example_inputs)
+
+
 def register_backends():
     """torch.compile(..., backend="npu" or "npugraph_ex")."""
-    for name in ("npu", "npugraph_ex"):
-        torch._dynamo.register_backend(_run_eagerly, name)
+    torch._dynamo.register_backend(_run_eagerly, "npu")
+    torch._dynamo.register_backend(_npugraph_ex, "npugraph_ex")

@@ -158,11 +158,13 @@ def _call(op, tensors, attrs, contents):
 @dataclasses.dataclass(frozen=True)
 class Operator:
     name: str  # "npu_rms_norm"
+    schema: str
     doc: str
     tensors: list  # of the schema: [{"name", "optional", "list"}]
     attrs: list  # [{"name", "kind", "list"}]
     updates: list  # output i is input updates[i] changed in place
-    facts: dict | None  # of NpuFacts: group, signature, source, documented, a2, a3, graph_mode
+    # Of NpuFacts: group, signature, source, documented, a2, a3, graph_mode, symbols, limits.
+    facts: dict | None
 
     def infer(self, tensors, attrs):
         """(dtype, shape) of each result; sizes may be torch.SymInt."""

@@ -78,11 +78,7 @@ class Bound:
                 tensors[self.tensors.index(a.name)] = _as_tensors(value)
             elif a.name in self.kinds:
                 if value is None and isinstance(a.default_value, str):
-                    # None is not the default here, and there is no third way to say it.
-                    raise RuntimeError(
-                        f"{self.operator.name}: the emulation does not know {a.name}=None; "
-                        f"give its value ({a.default_value!r} is the default)"
-                    )
+                    value = ""  # None is not the default here; operators say what it means
                 attrs[a.name] = self._attribute(a.name, value)
             elif not (a.has_default_value() and value == a.default_value) and value is not None:
                 raise RuntimeError(
@@ -108,10 +104,14 @@ class Bound:
         return value
 
     def results(self, values):
-        """What the library returns: the first of the operator's results."""
+        """What the library returns: the first of the operator's results.
+
+        Numbers among them (the state of a dropout that is off) are 0."""
         n = len(self.schema.returns)
         if n == 0:
             return None
+        numbers = [0 for r in self.schema.returns if str(r.type) == "int"]
+        values = [*values[: n - len(numbers)], *numbers]
         return values[0] if n == 1 else tuple(values[:n])
 
     def named(self):

@@ -61,6 +61,27 @@ Replacement spell_slice(Builder& b, const Node& n) {
   return {slice(b, n.in(0), dim, bounds->start, bounds->end, bounds->step)};
 }
 
+// A slice that lies in one of the joined parts is a slice of that part.
+Replacement slice_of_cat(Builder& b, const Node& n) {
+  const Node* cat = made_by(n.in(0), "aten.cat");
+  const auto bounds = bounds_of(n);
+  const int dim = axis(n, "dim", type(n).rank());
+  if (cat == nullptr || !bounds || axis(*cat, "dim", type(n).rank()) != dim) return {};
+  if (!bounds->start.is_const() || !bounds->end.is_const()) return {};
+  std::int64_t from = 0;
+  for (Value* part : cat->inputs) {
+    const Sym& size = part->type.dim(dim);
+    if (!size.is_const()) return {};
+    const std::int64_t to = from + size.value();
+    const bool inside = bounds->start.value() >= from && bounds->end.value() <= to;
+    if (inside && part->type.dtype == type(n).dtype)
+      return {
+          slice(b, part, dim, bounds->start - Sym(from), bounds->end - Sym(from), bounds->step)};
+    from = to;
+  }
+  return {};
+}
+
 Replacement spell_narrow(Builder& b, const Node& n) {
   const Args args = n.args();
   const int dim = axis(n, "dim", type(n).rank());

@@ -68,7 +68,8 @@ Move name_attention() {
   const Pat k = in("k");
   const Pat v = in("v");
   const Pat table = in("table");
-  const Pat q_lens = in("q_lens");
+  const Pat any_lens = in("q_lens");
+  const Pat one_each = in("q_ends");
   const Pat kv_lens = in("kv_lens");
   const Pat sinks = in("sinks");
   const Pat q_rope = in("q_rope");
@@ -80,6 +81,8 @@ Move name_attention() {
   for (const Form f :
        {Form{false, false, false}, Form{true, false, false}, Form{false, true, false},
         Form{false, false, true}, Form{true, false, true}}) {
+    // Over the latent the operator takes one query a sequence without a mask, and no other way.
+    const Pat q_lens = f.rope ? one_each : any_lens;
     const Pat root = made_by(
         call("tk.paged_attention", {q, k, v, table, q_lens, kv_lens, f.rope ? q_rope : Pat(),
                                     f.rope ? k_rope : Pat(), f.sinks ? sinks : Pat()})
@@ -102,13 +105,14 @@ Move name_attention() {
                   })
             .build([=](Build& b) {
               const Args a = b.matched(root)->args();
-              const bool full = a.text("mask") == "full";
+              const bool full = f.rope || a.text("mask") == "full";
               const SymDims& cache = b[k]->type.shape;
-              const Attrs attrs = mask_attrs(a, {{"num_query_heads", b[q]->type.dim(1)},
-                                                 {"num_key_value_heads", cache[2]},
-                                                 {"softmax_scale", a.f64("scale")},
-                                                 {"input_layout", std::string("TND")},
-                                                 {"block_size", cache[1]}});
+              Attrs attrs = mask_attrs(a, {{"num_query_heads", b[q]->type.dim(1)},
+                                           {"num_key_value_heads", cache[2]},
+                                           {"softmax_scale", a.f64("scale")},
+                                           {"input_layout", std::string("TND")},
+                                           {"block_size", cache[1]}});
+              if (f.rope) attrs.set("sparse_mode", Sym(0));
               Value* key = flat_cache(b, b[k]);
               Value* value = b[v] == b[k] ? key : flat_cache(b, b[v]);
               return std::vector<Value*>{
@@ -122,13 +126,17 @@ Move name_attention() {
       r.pending("KV-36",
                 "with one query a sequence the operator's text says that it ignores the window: "
                 "measure it on the device");
+    const Sym tokens = f.rope ? 2 : 5;
     std::vector<std::pair<std::string, Type>> types = {
-        {"q", type(DType::f32, {5, 4, 8})},    {"k", type(DType::f32, {4, 4, 2, 8})},
-        {"v", type(DType::f32, {4, 4, 2, 6})}, {"table", type(DType::i32, {2, 2})},
-        {"q_lens", type(DType::i32, {2})},     {"kv_lens", type(DType::i32, {2})}};
+        {"q", type(DType::f32, {tokens, 4, 8})},
+        {"k", type(DType::f32, {4, 4, 2, 8})},
+        {"v", type(DType::f32, {4, 4, 2, 6})},
+        {"table", type(DType::i32, {2, 2})},
+        {f.rope ? "q_ends" : "q_lens", type(DType::i32, {2})},
+        {"kv_lens", type(DType::i32, {2})}};
     if (f.sinks) types.emplace_back("sinks", type(DType::f32, {4}));
     if (f.rope) {
-      types.emplace_back("q_rope", type(DType::f32, {5, 4, 4}));
+      types.emplace_back("q_rope", type(DType::f32, {tokens, 4, 4}));
       types.emplace_back("k_rope", type(DType::f32, {4, 4, 2, 4}));
     }
     r.check(types);

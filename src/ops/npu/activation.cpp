@@ -16,6 +16,7 @@ namespace {
 std::vector<Type> halved_infer(const Args& args) {
   Type t = args.in(0);
   if (!is_float(t.dtype)) args.fail("needs a floating-point tensor");
+  need_rank(args, 0, 1, 8);
   const int dim = axis(args, "dim", t.rank());
   const Sym whole = t.dim(dim);
   const auto half = exact_div(whole, 2);

@@ -244,8 +244,10 @@ std::vector<Type> scatter_pa_infer(const Args& args) {
   for (const char* name : {"compress_lens", "compress_seq_offsets", "seq_lens"})
     if (args.has(args.op().parsed().tensor_index(name)))
       args.fail(cat("is not known here with ", name, " (compressed caches)"));
+  // None, which is "" here, is Norm.
   const Attr* mode = args.attr("cache_mode");
-  if (mode != nullptr && args.text("cache_mode") != "PA_NZ" && args.text("cache_mode") != "Norm")
+  if (mode != nullptr && !args.text("cache_mode").empty() && args.text("cache_mode") != "PA_NZ" &&
+      args.text("cache_mode") != "Norm")
     args.fail(
         cat("has cache_mode \"PA_NZ\", \"Norm\" and None, got \"", args.text("cache_mode"), "\""));
   if (args.in(4).rank() != 1 || !is_integral(args.in(4).dtype))

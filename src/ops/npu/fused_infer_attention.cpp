@@ -217,8 +217,8 @@ constexpr Limit v2_limits[] = {
     {"fused_infer_attention_score_v2.tnd_T", "not packed or T <= 1048576"},
     {"fused_infer_attention_score_v2.tnd_dims",
      "input_layout not in (\"TND\", \"NTD_TND\") or q_rope or D == 512 or (D, Dv) in ((128, 128), "
-     "(192, 128), (192, 192))",
-     "head dims of the packed prompt kernel"},
+     "(192, 128), (192, 192)) or (D == 64 and Dv == 64 and Nq == Nkv)",
+     "head dims of the packed prompt kernel; 64 where every query head has its own keys"},
     {"fused_infer_attention_score_v2.tnd_dtype",
      "input_layout not in (\"TND\", \"NTD_TND\") or D == 512 or query.dtype == bf16"},
     {"fused_infer_attention_score_v2.tnd_batch", "not packed or D == 512 or B <= 4096"},

@@ -58,7 +58,8 @@ std::vector<Type> latent_infer(const Args& args, bool returns_caches) {
     args.fail(cat("has no cache_mode \"", args.text("cache_mode"),
                   "\"; there are Norm, PA, PA_BNSD, PA_NZ, PA_BLK_BNSD, PA_BLK_NZ"));
   const Type& x = args.in(kv);
-  need_float(args, kv);
+  for (const int i : {kv, gamma, cos_, sin_, k_scale, c_scale})
+    if (args.has(i)) need_float(args, i);
   need_rank(args, gamma, 1, 1);
   for (const int i : {kv, cos_, sin_, k_cache, ckv_cache}) need_rank(args, i, 4, 4);
   const Sym rms = args.in(gamma).dim(0);
@@ -112,6 +113,9 @@ class Places {
     }
     tokens_ = a.in(kv).shape[2];
     if (mode.blocks) {
+      if (map_.block == 0)
+        throw UserError("TK0505", cat(a.op().name, " needs blocks of at least one token, got ",
+                                      what, " ", cache.shape.str()));
       pages_ = (tokens_ + map_.block - 1) / map_.block;
       const std::int64_t n = a.in(kv).shape[0] * pages_;
       if (a.in(index).numel() != n)

@@ -50,6 +50,7 @@ std::vector<Type> quant_indexer_infer(const Args& args) {
   for (const char* name : {"query_dtype", "key_dtype"})
     if (args.has_attr(name) && args.dtype(name) != DType::i8)
       args.fail(cat("is known here with ", name, " int8"));
+  for (const int i : {2, 3, 4}) need_float(args, i);  // weights and scales
   const SymDims key_rows(args.in(1).shape.begin(), args.in(1).shape.end() - 1);
   if (args.in(4).shape != key_rows)
     args.fail(cat("needs key_dequant_scale of key's axes without D, got ", args.in(4).str()));

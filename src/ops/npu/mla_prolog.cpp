@@ -43,6 +43,7 @@ Sizes sizes_of(const Args& args) {
   need_rank(args, in.w_uq_qr, 2, 2);
   need_rank(args, in.w_uk, 3, 3);
   need_rank(args, in.w_dkv_kr, 2, 2);
+  need_rank(args, in.sin, 2, 3);
   Sizes s;
   s.lead = SymDims(x.shape.begin(), x.shape.end() - 1);
   s.tokens = 1;
@@ -80,7 +81,8 @@ void need_quant(const Args& args, std::int64_t weights, std::int64_t cache) {
       args.fail(cat("needs ", args.op().parsed().tensors[static_cast<std::size_t>(i)].name,
                     quantised ? " of i8" : " of floats", " in this quantisation mode, got ",
                     args.in(i).str()));
-    if (quantised && !scale.empty() && !given(args, scale))
+    if (!quantised) need_float(args, i);
+    if (quantised && !given(args, scale))
       args.fail(cat("needs ", scale, " in this quantisation mode"));
   };
   need(in.x, weights == 2, "dequant_scale_x");
@@ -89,6 +91,26 @@ void need_quant(const Args& args, std::int64_t weights, std::int64_t cache) {
   need(in.w_dkv_kr, weights == 2, "dequant_scale_w_dkv_kr");
   need(in.kv_cache, cache != 0, "quant_scale_ckv");
   need(in.kr_cache, cache == 2, "quant_scale_ckr");
+  for (const int i : {in.w_uk, in.gamma_cq, in.gamma_ckv, in.sin, in.cos}) need_float(args, i);
+}
+
+// A factor for each of so many, or where `one` is allowed one for all.
+void need_factors(const Args& args, std::string_view name, const Sym& n, bool one = false) {
+  if (!given(args, name)) return;
+  const int i = input_of(args.op(), name);
+  need_float(args, i);
+  if (!one || !args.in(i).numel().is(1)) need_same(args, args.in(i).numel(), n, name);
+}
+
+void need_scales(const Args& args, const Sizes& s) {
+  const Inputs in = inputs_of(args.op());
+  need_factors(args, "dequant_scale_x", s.tokens);
+  need_factors(args, "dequant_scale_w_dq", s.cq);
+  need_factors(args, "dequant_scale_w_uq_qr", args.in(in.w_uq_qr).dim(1));
+  need_factors(args, "dequant_scale_w_dkv_kr", s.ckv + s.rope);
+  need_factors(args, "smooth_scales_cq", s.cq, true);
+  need_factors(args, "quant_scale_ckv", s.ckv, true);
+  need_factors(args, "quant_scale_ckr", s.rope, true);
 }
 
 struct Mode {
@@ -112,6 +134,9 @@ void need_caches(const Args& args, const Sizes& s) {
       args.fail(cat("needs caches [blocks, block, 1, D], got ", c.str()));
     need_same(args, c.dim(-1), dim, "the caches' D and latent or rope");
   }
+  for (const int axis : {0, 1})
+    need_same(args, args.in(in.kv_cache).dim(axis), args.in(in.kr_cache).dim(axis),
+              "blocks of the two caches");
   if (mode.packed) return;
   if (!args.has(in.index)) args.fail("needs cache_index in paged cache modes");
   need_integral(args, in.index);
@@ -137,6 +162,7 @@ std::vector<Type> v3_infer(const Args& args) {
   const std::int64_t weights = args.i64("weight_quant_mode");
   const std::int64_t cache = args.i64("kv_cache_quant_mode");
   need_quant(args, weights, cache);
+  need_scales(args, s);
   need_caches(args, s);
   const bool quantised_query = weights == 2 && cache == 1;
   if ((args.i64("query_quant_mode") == 1) != quantised_query)
@@ -171,6 +197,7 @@ std::vector<Type> v2_infer(const Args& args) {
   const Sizes s = sizes_of(args);
   const auto [weights, cache] = v2_modes(args);
   need_quant(args, weights, cache);
+  need_scales(args, s);
   need_caches(args, s);
   const DType d = float_dtype(args);
   const bool quantised_query = weights == 2 && cache == 1;

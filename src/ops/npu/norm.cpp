@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "graph/graph.h"
 #include "ops/cost.h"
+#include "ops/infer.h"
 #include "ops/npu/npu_ops.h"
 #include "ops/npu/rows.h"
 
@@ -144,6 +145,8 @@ void add_rms_norm_cast_eval(const EvalArgs& a) {
 
 std::vector<Type> layer_norm_eval_infer(const Args& args) {
   const Type& t = args.in(0);
+  for (const int i : {0, 1, 2})
+    if (args.has(i)) need_float(args, i);
   const SymDims shape = args.syms("normalized_shape");
   bool fits = !shape.empty() && static_cast<int>(shape.size()) <= t.rank();
   for (std::size_t i = 1; fits && i <= shape.size(); ++i)

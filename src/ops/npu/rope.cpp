@@ -78,6 +78,7 @@ void need_mode(const Args& args) {
 }
 
 std::vector<Type> rotary_mul_infer(const Args& args) {
+  for (const int i : {0, 1, 2}) need_float(args, i);
   need_even_head(args, 0);
   need_table(args, 0, 1);
   need_table(args, 0, 2);

@@ -149,7 +149,7 @@ std::string section_html(const PageInput& in, std::size_t number) {
     out += fmt::format(
         "<p class=\"panel red\">The clusters cover {:.0f} % of TOTAL (limit 80 %): time is lost "
         "between clusters, or rules are missing.</p>",
-        *s.coverage);
+        std::floor(*s.coverage));
   for (const DisplacedStream& d : s.displaced)
     out += fmt::format(
         "<p class=\"panel blue\">Stream {} runs away from this block: {} kernels, median wall {} "
@@ -267,9 +267,9 @@ std::string layer_bars(const PageInput& in) {
       "class=legend>";
   for (std::size_t i = 0; i < types.size(); ++i)
     out += fmt::format("<span><i class=\"k{}\"></i>{}</span>", i % 8, escaped(types[i]));
-  out += "</p><div class=bars>";
-  constexpr std::size_t most_bars = 800;
+  constexpr std::size_t most_bars = 800, most_apart = 200;
   const std::size_t stride = bars.size() / most_bars + 1;
+  out += cat("</p><div class=\"bars", bars.size() > most_apart ? " dense" : "", "\">");
   for (std::size_t n = 0; n < bars.size(); n += stride) {
     const Bar& b = bars[n];
     std::string title = escaped(b.name), parts;

@@ -114,20 +114,37 @@
     if (K) for (let k = 0; k < K.lanes.length; ++k) {
       const {list, longest} = K.lanes[k], y = trackTop(k);
       if (y > height) break;
-      let last = -1;
+      // Kernels under a pixel: of each pixel the share of each role, or of the hits alone.
+      let at = -1, busy = 0, found = false, shares = new Float64Array(palette.length);
+      const flush = () => {
+        if (busy > 0) {
+          g.globalAlpha = hits && !found ? .22 : 1;
+          let top = y;
+          for (let r = 0; r < shares.length; ++r) if (shares[r] > 0) { const h = shares[r] / busy * (rowHeight - 4); g.fillStyle = palette[r]; g.fillRect(at, top, 1, h); top += h; }
+          shares.fill(0);
+        }
+        busy = 0; found = false;
+      };
       for (let i = firstAfter(list, from - longest, j => K.start[j]); i < list.length; ++i) {
         const op = list[i], a = K.start[op];
         if (a > to) break;
         const px = x(a), end = px + K.dur[op] / (to - from) * pixels;
         if (end < left) continue;
         const hit = hits && hits[op];
-        if (end - px < 1 && px < last + .6 && !hit && op !== selected) continue;  // under a pixel, and drawn over
-        last = Math.max(last, end);
+        if (end - px < 1 && op !== selected) {
+          if (Math.floor(px) !== at) { flush(); at = Math.floor(px); }
+          if (hit && !found) { shares.fill(0); busy = 0; found = true; }
+          if (hits && found && !hit) continue;
+          const weight = K.dur[op] || 1;
+          shares[K.role[op]] += weight; busy += weight;
+          continue;
+        }
         g.globalAlpha = hits && !hit ? .22 : 1;
         g.fillStyle = palette[K.role[op]]; g.fillRect(px, y, Math.max(.8, end - px - (end - px > 3 ? 1 : 0)), rowHeight - 4);
         if (end - px > 40) { g.globalAlpha = 1; g.fillStyle = '#fff'; g.fillText(T(K.type[op]), Math.max(px, left) + 4, y + 9, end - Math.max(px, left) - 8); }
         if (op === selected) { g.globalAlpha = 1; g.strokeStyle = ink; g.lineWidth = 2; g.strokeRect(px, y, Math.max(2, end - px), rowHeight - 4); g.lineWidth = 1; }
       }
+      flush();
       g.globalAlpha = 1;
     }
     g.restore();

@@ -124,7 +124,7 @@ def test_gating(torch_npu):
 
 def test_gating_by_a_table_of_tokens(torch_npu):
     draw = Draw(3)
-    for _ in range(100):
+    for _ in range(500):
         tokens, experts, k = draw.size(1, 5), draw.size(3, 12), 2
         x = draw.tensor(tokens, experts)
         ids = draw.integers(tokens, low=0, high=7, dtype=torch.int64)

@@ -17,6 +17,7 @@ from attention_cases import (  # noqa: E402
     totals,
     window,
 )
+from draws import CASES  # noqa: E402
 from test_cache_writes import as_pa_nz, norm, pairs_turned  # noqa: E402
 
 
@@ -133,7 +134,7 @@ def test_lightning_indexer(torch_npu, quantised):
 @pytest.mark.parametrize("quantised", [False, True])
 def test_sparse_flash_attention(torch_npu, quantised):
     rng = random.Random(41)
-    for number in range(300):
+    for number in range(CASES):
         layout = LAYOUTS[2 + number % 2] if quantised else LAYOUTS[number % 4]
         r = Requests(rng, layout)
         heads, size = rng.choice([1, 2, 4]), rng.choice([1, 2, 16])
@@ -218,6 +219,8 @@ def test_mla_prolog(torch_npu):
         name: draw(rng, *w.shape, dtype=torch.int8)
         for name, w in (("dq", w_dq), ("uq", w_uq), ("dkv", w_dkv))
     }
+    floats = {"dq": w_dq.float(), "uq": w_uq.float(), "dkv": w_dkv.float(), "uk": w_uk.float()}
+    wholes = {name: w.float() for name, w in whole.items()}
     gammas = draw(rng, rank), draw(rng, latent)
     bf = lambda x: x.bfloat16().float()  # noqa: E731
 
@@ -225,7 +228,7 @@ def test_mla_prolog(torch_npu):
         scale = x.abs().amax(-1, keepdim=True) / 127
         return (x / scale).round().clamp(-128, 127), scale
 
-    for number in range(24):
+    for number in range(CASES):
         weights, cached = [(0, 0), (1, 0), (1, 2), (2, 0), (2, 1)][number % 5]
         mode = ["PA_BSND", "PA_NZ", "BSND", "TND"][number % 4]
         lead = (
@@ -245,22 +248,25 @@ def test_mla_prolog(torch_npu):
                 full = {"dq": "dequant_scale_w_dq", "dkv": "dequant_scale_w_dkv_kr"}[name]
                 scales[full] = torch.rand(1, whole[name].shape[1]) / 1000
             xs = x.float().view(n, hidden) * scales["dequant_scale_x"]
-        dq = whole["dq"] * scales["dequant_scale_w_dq"] if weights == 2 else w_dq.float()
-        dkv = whole["dkv"] * scales["dequant_scale_w_dkv_kr"] if weights == 2 else w_dkv.float()
-        uq = w_uq.float()
-        eps, factors = (1e-3, 1e-2), (1.5, 0.5)
-        c = bf(norm(bf(xs @ dq), gammas[0], eps[0]) * factors[0])
+        older = mode.startswith("PA") and rng.random() < 0.4  # v2 has the less arguments
+        eps, factors = (1e-3, 1e-2), (1.0, 1.0) if older else (1.5, 0.5)
+        by = lambda name: wholes[name] if weights == 2 else floats[name]  # noqa: E731, B023
+        down, k = xs @ by("dq"), xs @ by("dkv")
+        if weights == 2:
+            down, k = down * scales["dequant_scale_w_dq"], k * scales["dequant_scale_w_dkv_kr"]
+        c = bf(norm(bf(down), gammas[0], eps[0]) * factors[0])
         if weights:
-            scales["dequant_scale_w_uq_qr"] = torch.rand(1, uq.shape[1]) / 500
-            uq = whole["uq"] * scales["dequant_scale_w_uq_qr"]
+            scales["dequant_scale_w_uq_qr"] = torch.rand(1, w_uq.shape[1]) / 500
             smooth = torch.rand(1, rank) + 0.5
             scales["smooth_scales_cq"] = smooth
             c, c_scale = rows_quantised(c * smooth)
-        q = ((c * c_scale if weights else c) @ uq).view(n, heads, dim + rope)
-        want_q = torch.einsum("nhd,hdl->nhl", bf(q[..., :dim]), w_uk.float())
+        q = c @ (wholes if weights else floats)["uq"]
+        q = q * c_scale * scales["dequant_scale_w_uq_qr"] if weights else q
+        q = q.view(n, heads, dim + rope)
+        want_q = torch.einsum("nhd,hdl->nhl", bf(q[..., :dim]), floats["uk"])
         flat_cos, flat_sin = cos.view(n, 1, rope), sin.view(n, 1, rope)
         want_rope = pairs_turned(bf(q[..., dim:]), flat_cos, flat_sin)
-        k = bf(xs @ dkv)
+        k = bf(k)
         want_kv = norm(k[:, :latent], gammas[1], eps[1]) * factors[1]
         want_kr = pairs_turned(k[:, latent:], flat_cos[:, 0], flat_sin[:, 0])
         if cached:
@@ -287,8 +293,8 @@ def test_mla_prolog(torch_npu):
             caches.append(cache)
             wants.append(want)
         full = weights == 2 and cached == 1
-        give = rng.random() < 0.5
-        query, query_rope, query_scale, query_norm, norm_scale = torch_npu.npu_mla_prolog_v3(
+        give = not older and rng.random() < 0.5
+        common = (
             x,
             whole["dq"] if weights == 2 else w_dq,
             whole["uq"] if weights else w_uq,
@@ -297,19 +303,26 @@ def test_mla_prolog(torch_npu):
             *gammas,
             sin,
             cos,
-            *caches,
-            rmsnorm_epsilon_cq=eps[0],
-            rmsnorm_epsilon_ckv=eps[1],
-            cache_mode=mode,
-            query_norm_flag=give,
-            weight_quant_mode=weights,
-            kv_cache_quant_mode=cached,
-            query_quant_mode=int(full),
-            qc_qr_scale=factors[0],
-            kc_scale=factors[1],
-            **args,
-            **scales,
         )
+        scales |= dict(rmsnorm_epsilon_cq=eps[0], rmsnorm_epsilon_ckv=eps[1], cache_mode=mode)
+        if older:
+            query, query_rope, *changed, query_scale = torch_npu.npu_mla_prolog_v2(
+                *common, args["cache_index"], *caches, **scales
+            )
+            assert all(torch.equal(t, cache) for t, cache in zip(changed, caches, strict=True))
+        else:
+            query, query_rope, query_scale, query_norm, norm_scale = torch_npu.npu_mla_prolog_v3(
+                *common,
+                *caches,
+                query_norm_flag=give,
+                weight_quant_mode=weights,
+                kv_cache_quant_mode=cached,
+                query_quant_mode=int(full),
+                qc_qr_scale=factors[0],
+                kc_scale=factors[1],
+                **args,
+                **scales,
+            )
         assert query.shape == (*lead, heads, latent)
         got = query.view(n, heads, latent).float()
         if full:
@@ -328,13 +341,13 @@ def test_mla_prolog(torch_npu):
             assert (
                 query_norm.view(n, rank).float() * scale - wanted
             ).abs().max() <= wanted.abs().max() / 50
-        else:
+        elif not older:
             assert query_norm.numel() == norm_scale.numel() == 0
 
 
 def test_attention_update(torch_npu):
     rng = random.Random(43)
-    for _ in range(300):
+    for _ in range(CASES):
         shards, rows, dim = rng.randint(1, 5), rng.randint(1, 6), rng.choice([8, 24])
         dtype = rng.choice([torch.float32, torch.bfloat16, torch.float16])
         q, lens = draw(rng, rows, 1, dim), [rng.randint(0, 4) for _ in range(shards)]

@@ -1,5 +1,5 @@
-// tokamak lint: the rules are Python (only CPython parses Python rightly), this finds the
-// interpreter and becomes it.
+// tokamak lint, tokamak diagnose: written in Python (only CPython parses Python rightly; what is
+// diagnosed runs there). This finds the interpreter and becomes it.
 #include <unistd.h>
 
 #include <cerrno>
@@ -16,17 +16,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Needs nothing but the standard library of Python 3.8. argv[1] is the folder of the package.
+// Reading needs nothing but the standard library of Python 3.8. argv[1] is the folder of the
+// package, argv[2] the command.
 constexpr const char* program =
     "import sys\n"
     "if sys.version_info < (3, 8):\n"
-    "    sys.stderr.write('error[TK1104]: %s is Python %d.%d; lint needs 3.8\\n"
+    "    sys.stderr.write('error[TK1104]: %s is Python %d.%d; %s needs 3.8\\n"
     "  help: set TOKAMAK_PYTHON to a newer one\\n'\n"
-    "                     % ((sys.executable,) + tuple(sys.version_info[:2])))\n"
+    "                     % ((sys.executable,) + tuple(sys.version_info[:2]) + (sys.argv[2],)))\n"
     "    sys.exit(2)\n"
     "sys.path.insert(0, sys.argv.pop(1))\n"
-    "from tokamak.lint.command import main\n"
-    "sys.exit(main())\n";
+    "import importlib\n"
+    "sys.exit(importlib.import_module('tokamak.%s.command' % sys.argv.pop(1)).main())\n";
 
 bool is_program(const fs::path& p) { return !fs::is_directory(p) && access(p.c_str(), X_OK) == 0; }
 
@@ -76,12 +77,12 @@ fs::path interpreter(const fs::path& package) {
 
 }  // namespace
 
-int lint_command(int argc, char** argv) {
+int python_command(int argc, char** argv) {
   const std::string package = package_folder().string();
   const std::string python = interpreter(package).string();
   std::vector<char*> args = {const_cast<char*>(python.c_str()), const_cast<char*>("-c"),
                              const_cast<char*>(program), const_cast<char*>(package.c_str())};
-  for (int i = 1; i < argc; ++i) args.push_back(argv[i]);
+  for (int i = 0; i < argc; ++i) args.push_back(argv[i]);
   args.push_back(nullptr);
   execv(python.c_str(), args.data());
   throw UserError("TK1104", cat("cannot start ", python, ": ", std::strerror(errno)))

@@ -1,0 +1,157 @@
+#include "cli/simulate_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/html.h"
+#include "timeline/writer.h"
+
+namespace tk::cli {
+namespace {
+
+const char* core_name(sim::Engine e) {
+  switch (e) {
+    case sim::Engine::ai_core:
+      return "AI_CORE";
+    case sim::Engine::ai_vector:
+      return "AI_VECTOR_CORE";
+    case sim::Engine::mix_aic:
+      return "MIX_AIC";
+    case sim::Engine::mix_aiv:
+      return "MIX_AIV";
+    case sim::Engine::ai_cpu:
+      return "AI_CPU";
+    case sim::Engine::communication:
+      return "COMMUNICATION";
+    case sim::Engine::dma:
+    case sim::Engine::prefetch:
+      return "SDMA";
+  }
+  return "";
+}
+
+constexpr std::int64_t ps_of_ns = 1000;
+
+}  // namespace
+
+std::string write_simulated_profile(const Simulation& s, const std::string& folder) {
+  std::vector<KernelText> kernels;
+  for (const sim::Span& span : s.spans) {
+    const sim::Launch& l = s.plan.launches[static_cast<std::size_t>(span.launch)];
+    const sim::LaunchText& t = s.plan.texts[static_cast<std::size_t>(l.text)];
+    KernelText k;
+    // Both ends are rounded alike, so what follows still follows.
+    k.start = (span.start - s.begin) / ps_of_ns;
+    k.duration = (span.end - s.begin) / ps_of_ns - k.start;
+    k.name = t.name;
+    k.type = t.type;
+    k.core = core_name(l.engine);
+    k.in_shapes = t.in_shapes;
+    k.out_shapes = t.out_shapes;
+    k.in_types = t.in_types;
+    k.module = t.module;
+    k.stream = l.stream;
+    k.step = 1;
+    k.blocks = static_cast<std::uint32_t>(std::max<std::int32_t>(1, l.blocks));
+    kernels.push_back(std::move(k));
+  }
+  const std::string producer =
+      cat("tokamak simulate ", s.device, " ", s.scene.mode, ", costs ", s.cost_id);
+  return write_profile(make_timeline(kernels, 0), folder, {producer, 0, "Level1"}).string();
+}
+
+std::string sweep_json(const std::vector<SweepPoint>& points, const std::string& model,
+                       const std::string& device, const std::string& mode, const std::string& phase,
+                       const Band& band, double memory) {
+  nlohmann::ordered_json j;
+  j["kind"] = "simulated";
+  j["model"] = model;
+  j["device"] = device;
+  j["mode"] = mode;
+  j["phase"] = phase;
+  j["band_p90_error"] = band.p90;
+  j["memory_bytes"] = memory;
+  j["points"] = nlohmann::ordered_json::array();
+  for (const SweepPoint& p : points)
+    j["points"].push_back({{"batch", p.batch},
+                           {"step_ms", p.step_ms},
+                           {"tokens_per_s", p.tokens_per_second()},
+                           {"bytes", p.bytes},
+                           {"fits", p.bytes <= memory}});
+  return j.dump(1) + "\n";
+}
+
+std::string sweep_html(const std::vector<SweepPoint>& points, const std::string& model,
+                       const std::string& device, const std::string& mode, const std::string& phase,
+                       const Band& band, double memory) {
+  constexpr double width = 760;
+  constexpr double height = 420;
+  constexpr double left = 80;
+  constexpr double bottom = 50;
+  double most_ms = 0;
+  double most_rate = 0;
+  for (const SweepPoint& p : points) {
+    most_ms = std::max(most_ms, p.step_ms);
+    most_rate = std::max(most_rate, p.tokens_per_second());
+  }
+  const auto x = [&](double ms) { return left + ms / most_ms * (width - left - 20); };
+  const auto y = [&](double rate) {
+    return height - bottom - rate / most_rate * (height - bottom - 20);
+  };
+  std::string svg = fmt::format(
+      "<svg viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" role=\"img\" "
+      "aria-label=\"throughput against latency\">\n",
+      width, height);
+  for (int i = 0; i <= 4; ++i) {
+    const double ms = most_ms * i / 4;
+    const double rate = most_rate * i / 4;
+    svg += fmt::format(
+        "<line class=grid x1=\"{0:.1f}\" y1=\"20\" x2=\"{0:.1f}\" y2=\"{1:.1f}\"/>"
+        "<text x=\"{0:.1f}\" y=\"{2:.1f}\" text-anchor=\"middle\">{3:.1f}</text>\n",
+        x(ms), height - bottom, height - bottom + 18, ms);
+    svg += fmt::format(
+        "<line class=grid x1=\"{0}\" y1=\"{1:.1f}\" x2=\"{2}\" y2=\"{1:.1f}\"/>"
+        "<text x=\"{3}\" y=\"{4:.1f}\" text-anchor=\"end\">{5:.0f}</text>\n",
+        left, y(rate), width - 20, left - 6, y(rate) + 4, rate);
+  }
+  std::string line;
+  for (const SweepPoint& p : points)
+    line += fmt::format("{:.1f},{:.1f} ", x(p.step_ms), y(p.tokens_per_second()));
+  svg += "<polyline points=\"" + line + "\"/>\n";
+  for (const SweepPoint& p : points)
+    svg += fmt::format(
+        "<circle class=\"{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"><title>batch {}: {:.3f} ms, "
+        "{:.1f} tokens/s{}</title></circle>\n",
+        p.bytes <= memory ? "fits" : "over", x(p.step_ms), y(p.tokens_per_second()), p.batch,
+        p.step_ms, p.tokens_per_second(), p.bytes <= memory ? "" : ", does not fit");
+  svg += fmt::format(
+      "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">step, ms</text>\n"
+      "<text x=\"14\" y=\"{}\" transform=\"rotate(-90 14 {})\" text-anchor=\"middle\">tokens/s of "
+      "one rank</text>\n</svg>\n",
+      (left + width) / 2, height - 10, height / 2, height / 2);
+  std::string rows;
+  for (const SweepPoint& p : points)
+    rows += fmt::format(
+        "<tr><td>{}</td><td>{:.3f}</td><td>{:.1f}</td><td>{:.1f}</td><td>{}</td></tr>\n", p.batch,
+        p.step_ms, p.tokens_per_second(), p.bytes / (1LL << 30), p.bytes <= memory ? "yes" : "no");
+  const std::string error =
+      band.cases > 0 ? fmt::format("9 of 10 of {} published {}s were off by at most {:.0f} %.",
+                                   band.cases, band.kind, 100 * band.p90)
+                     : cat("The error of a ", band.kind, " is not known.");
+  return fmt::format(
+      "<!doctype html><html lang=en><meta charset=utf-8><title>{0} on {1}, simulated</title>\n"
+      "<style>body{{font:14px sans-serif;margin:2em;max-width:60em}}"
+      "svg text{{font-size:12px;fill:currentColor}}.grid{{stroke:#8884}}"
+      "polyline{{fill:none;stroke:#2a6fdb;stroke-width:1.5}}circle.fits{{fill:#2a6fdb}}"
+      "circle.over{{fill:#c33}}td,th{{text-align:right;padding:2px 12px}}</style>\n"
+      "<h1>{0} on {1}</h1><p>Simulated, not measured: {2}, {3}. {4} Red points do not fit into "
+      "the device's memory.</p>\n{5}<table><thead><tr><th>batch<th>step ms<th>tokens/s<th>weights "
+      "and caches, GiB<th>fits</tr></thead><tbody>\n{6}</tbody></table></html>\n",
+      escaped(model), escaped(device), escaped(mode), escaped(phase), error, svg, rows);
+}
+
+}  // namespace tk::cli

@@ -1,0 +1,11 @@
+# Writes OUT, a C++ source with the JSON files of DIR in it, by name.
+file(GLOB files ${DIR}/*.json)
+list(SORT files)
+set(text "#include \"npu/device_file.h\"\nnamespace tk::npu_data {\nconst Embedded files[] = {\n")
+foreach(file ${files})
+  get_filename_component(name ${file} NAME_WE)
+  file(READ ${file} json)
+  string(APPEND text "{\"${name}\", R\"json(${json})json\"},\n")
+endforeach()
+string(APPEND text "};\nconst std::size_t file_count = sizeof files / sizeof files[0];\n}  // namespace tk::npu_data\n")
+file(WRITE ${OUT} "${text}")

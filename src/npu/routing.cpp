@@ -1,0 +1,44 @@
+#include "npu/routing.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tk {
+namespace {
+
+std::vector<double> shares(std::int64_t n, double zipf) {
+  std::vector<double> p(static_cast<std::size_t>(n));
+  double sum = 0;
+  for (std::size_t i = 0; i < p.size(); ++i)
+    sum += p[i] = std::pow(static_cast<double>(i + 1), -zipf);
+  for (double& v : p) v /= sum;
+  return p;
+}
+
+}  // namespace
+
+Spread spread(std::int64_t experts, std::int64_t ranks, std::int64_t rows, double zipf) {
+  const std::vector<double> p = shares(experts, zipf);
+  // Expert i lies on rank i mod ranks, so rank 0 has the most wanted one.
+  double mine = 0;
+  double hit = 0;
+  for (std::size_t i = 0; i < p.size(); i += static_cast<std::size_t>(ranks)) {
+    mine += p[i];
+    hit += 1 - std::pow(1 - p[i], static_cast<double>(rows));
+  }
+  return {std::max<std::int64_t>(1, std::llround(mine * static_cast<double>(rows))),
+          std::max<std::int64_t>(1, std::llround(hit))};
+}
+
+std::vector<std::int64_t> routed_bytes(std::int64_t ranks, std::int64_t bytes, double zipf,
+                                       bool back) {
+  const auto n = static_cast<std::size_t>(ranks);
+  const std::vector<double> p = shares(ranks, zipf);
+  std::vector<std::int64_t> out(n * n);
+  for (std::size_t i = 0; i < n; ++i)
+    for (std::size_t j = 0; j < n; ++j)
+      out[back ? j * n + i : i * n + j] = std::llround(p[j] * static_cast<double>(bytes));
+  return out;
+}
+
+}  // namespace tk

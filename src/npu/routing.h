@@ -1,0 +1,23 @@
+// How tokens spread over experts and ranks (VN-28, VN-73).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace tk {
+
+// What the busiest rank gets: rows for its experts, and how many of them get any.
+struct Spread {
+  std::int64_t rows = 0;         // of the busiest rank
+  std::int64_t experts_hit = 0;  // of that rank, expected
+};
+
+// `rows` token-expert pairs of all ranks over `experts`, which lie in order on `ranks`. zipf 0:
+// all alike; else expert i is picked in proportion to 1 / (i + 1)^zipf, dealt out to ranks in turn.
+Spread spread(std::int64_t experts, std::int64_t ranks, std::int64_t rows, double zipf);
+
+// Bytes from rank i to rank j, each of which has `bytes` to send; `back`: the way back.
+std::vector<std::int64_t> routed_bytes(std::int64_t ranks, std::int64_t bytes, double zipf,
+                                       bool back);
+
+}  // namespace tk

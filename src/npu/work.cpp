@@ -1,0 +1,192 @@
+#include "npu/work.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/error.h"
+
+namespace tk {
+namespace {
+
+constexpr std::int64_t alignment = 512;  // of tensors in device memory
+std::int64_t aligned(std::int64_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
+
+// Free places of the arena by address; first fit, neighbours are merged again.
+class Arena {
+ public:
+  std::int64_t take(std::int64_t bytes) {
+    for (auto it = free_.begin(); it != free_.end(); ++it) {
+      if (it->second < bytes) continue;
+      const std::int64_t at = it->first;
+      const std::int64_t left = it->second - bytes;
+      free_.erase(it);
+      if (left > 0) free_[at + bytes] = left;
+      return at;
+    }
+    const std::int64_t at = end_;
+    end_ += bytes;
+    return at;
+  }
+  void give(std::int64_t at, std::int64_t bytes) {
+    auto it = free_.emplace(at, bytes).first;
+    if (const auto next = std::next(it); next != free_.end() && at + bytes == next->first) {
+      it->second += next->second;
+      free_.erase(next);
+    }
+    if (it != free_.begin())
+      if (const auto before = std::prev(it); before->first + before->second == at) {
+        before->second += it->second;
+        free_.erase(it);
+      }
+  }
+
+ private:
+  std::map<std::int64_t, std::int64_t> free_;
+  std::int64_t end_ = 0;
+};
+
+}  // namespace
+
+std::string_view family_name(Family f) {
+  constexpr std::string_view names[] = {"matmul",    "grouped matmul", "attention", "norm",
+                                        "pointwise", "rope",           "cache",     "gather",
+                                        "routing",   "quant",          "collective"};
+  return names[static_cast<std::size_t>(f)];
+}
+
+int Step::tensor(TensorKind storage, std::int64_t bytes) {
+  storage_.push_back(storage);
+  sizes_.push_back(std::max<std::int64_t>(bytes, 1));
+  return static_cast<int>(sizes_.size()) - 1;
+}
+
+int Step::group(std::int32_t first, std::int32_t size, std::int32_t stride) {
+  sim::Group g;
+  for (std::int32_t i = 0; i < size; ++i) g.devices.push_back(first + i * stride);
+  for (std::size_t i = 0; i < groups_.size(); ++i)
+    if (groups_[i].devices == g.devices) return static_cast<int>(i);
+  groups_.push_back(std::move(g));
+  return static_cast<int>(groups_.size()) - 1;
+}
+
+int Step::traffic(std::vector<std::int64_t> bytes) {
+  for (std::size_t i = 0; i < traffic_.size(); ++i)
+    if (traffic_[i].bytes == bytes) return static_cast<int>(i);
+  traffic_.push_back({std::move(bytes)});
+  return static_cast<int>(traffic_.size()) - 1;
+}
+
+std::int64_t Step::total(TensorKind s) const {
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < sizes_.size(); ++i)
+    if (storage_[i] == s) sum += sizes_[i];
+  return sum;
+}
+
+std::vector<std::int64_t> Step::addresses() const {
+  std::vector<std::int64_t> at(sizes_.size(), -1);
+  std::int64_t fixed = 0;
+  for (std::size_t i = 0; i < sizes_.size(); ++i) {
+    if (storage_[i] == TensorKind::activation) continue;
+    at[i] = fixed;
+    fixed += aligned(sizes_[i]);
+  }
+  std::vector<std::size_t> last(sizes_.size(), 0);
+  for (std::size_t k = 0; k < kernels_.size(); ++k)
+    for (const Operand& o : kernels_[k].operands) last[static_cast<std::size_t>(o.tensor)] = k;
+  Arena arena;
+  for (std::size_t k = 0; k < kernels_.size(); ++k) {
+    for (const Operand& o : kernels_[k].operands) {
+      const auto t = static_cast<std::size_t>(o.tensor);
+      if (at[t] < 0) at[t] = fixed + arena.take(aligned(sizes_[t]));
+    }
+    for (const Operand& o : kernels_[k].operands) {
+      const auto t = static_cast<std::size_t>(o.tensor);
+      if (storage_[t] != TensorKind::activation || last[t] != k) continue;
+      arena.give(at[t] - fixed, aligned(sizes_[t]));
+      last[t] = kernels_.size();  // given once
+    }
+  }
+  return at;
+}
+
+sim::Plan plan_of(const Step& step, const DeviceFile& device, const CostFile& costs,
+                  sim::Mode mode) {
+  sim::Plan plan;
+  plan.mode = mode;
+  plan.groups = step.groups_;
+  plan.traffic = step.traffic_;
+  plan.input_bytes = step.input_bytes;
+  plan.updates = step.updates;
+  int streams = 1;
+  for (const KernelWork& k : step.kernels_) streams = std::max(streams, k.stream + 1);
+  plan.streams.resize(static_cast<std::size_t>(streams));
+  const auto n_streams = static_cast<std::size_t>(streams);
+
+  const std::vector<std::int64_t> address = step.addresses();
+  const std::size_t n = step.kernels_.size();
+  // Who waits for whom: the latest launch of each other stream that wrote an operand.
+  std::vector<int> writer(step.sizes_.size(), -1);
+  std::vector<std::vector<int>> waits(n);
+  std::vector<char> recorded(n, 0);
+  // seen[s][t]: the launch of stream t up to which stream s is known to be behind.
+  std::vector<std::vector<int>> seen(n_streams, std::vector<int>(n_streams, -1));
+  std::vector<int> tip(n_streams, -1);
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto s = static_cast<std::size_t>(step.kernels_[i].stream);
+    std::vector<int> need(n_streams, -1);
+    for (const Operand& o : step.kernels_[i].operands) {
+      const int w = writer[static_cast<std::size_t>(o.tensor)];
+      if (w < 0) continue;
+      int& latest =
+          need[static_cast<std::size_t>(step.kernels_[static_cast<std::size_t>(w)].stream)];
+      latest = std::max(latest, w);
+    }
+    if (s == 0 && i + 1 == n)  // the end of the step is the end of every stream
+      for (std::size_t t = 0; t < n_streams; ++t) need[t] = std::max(need[t], tip[t]);
+    for (std::size_t t = 0; t < n_streams; ++t) {
+      if (t == s || need[t] <= seen[s][t]) continue;
+      waits[i].push_back(need[t]);
+      recorded[static_cast<std::size_t>(need[t])] = 1;
+      seen[s][t] = need[t];
+    }
+    for (const Operand& o : step.kernels_[i].operands)
+      if (o.write) writer[static_cast<std::size_t>(o.tensor)] = static_cast<int>(i);
+    tip[s] = static_cast<int>(i);
+  }
+  TK_CHECK(n == 0 || step.kernels_.back().stream == 0, "a step ends on its main stream");
+
+  std::map<std::string, int> numbers;  // "MatMulV2" -> how many so far
+  for (std::size_t i = 0; i < n; ++i) {
+    const KernelWork& k = step.kernels_[i];
+    sim::Launch l = launch_of(k, device, costs);
+    l.stream = k.stream;
+    std::vector<sim::Access> accesses;
+    for (const Operand& o : k.operands) {
+      if (o.bytes <= 0) continue;
+      accesses.push_back({address[static_cast<std::size_t>(o.tensor)], o.bytes, o.write});
+    }
+    l.accesses = sim::append(plan.accesses, accesses);
+    l.waits = sim::append(plan.events, waits[i]);
+    if (recorded[i] != 0) l.records = sim::append(plan.events, {static_cast<std::int32_t>(i)});
+    if (k.collective) {
+      l.collective = static_cast<std::int32_t>(plan.collectives.size());
+      plan.collectives.push_back(*k.collective);
+    }
+    l.text = static_cast<std::int32_t>(plan.texts.size());
+    sim::LaunchText text;
+    text.type = k.type;
+    text.name = cat(k.type, "_", numbers[k.type]++);
+    text.module = k.module;
+    text.in_shapes = k.in_shapes;
+    text.out_shapes = k.out_shapes;
+    text.in_types = k.in_types;
+    text.place = k.place;
+    plan.texts.push_back(std::move(text));
+    plan.launches.push_back(l);
+  }
+  return plan;
+}
+
+}  // namespace tk

@@ -1,0 +1,214 @@
+"""Random illegal calls of every operator: a legal one with one thing changed, so that a limit does
+not hold. Which, says `limit_oracle`; the call must be refused, naming just those limits.
+
+And random calls of which nobody knows whether they are legal: they run, or are refused.
+"""
+
+import re
+import warnings
+from pathlib import Path
+
+import calls
+import limit_oracle as oracle
+import mutate
+import pytest
+import torch
+from draws import Draw
+
+DEFINITIONS = Path(__file__).resolve().parents[3] / "src" / "ops" / "npu" / "npu_ops.def"
+OPERATORS = [
+    name
+    for name in re.findall(r"TK_OP\((\w+)\)", DEFINITIONS.read_text())
+    if not re.match(r"moe_(dispatch|combine)_", name)  # halves of an exchange, not in the library
+]
+SOCS = ("a2", "a3")
+TRIES = 2500  # changes to find one that violates a limit
+EACH = 2  # refused calls of each limit that violate nothing else
+
+# Limits that no call asks for here, and why.
+NOT_ASKED = {
+    "format_cast.graph": "of graph mode; calls of the emulation are eager",
+    "quant_matmul.graph_fp32": "of graph mode; calls of the emulation are eager",
+    "weight_quant_batchmatmul.nz_eager": "a format of memory, no argument: test_quant_matmul",
+    "prefetch.dep": "of graph mode; calls of the emulation are eager",
+    "mm_all_reduce_base.prefill": "the phase is known to a graph alone",
+    "mm_all_reduce_base.ranks": "the size of the world is known to a graph alone",
+}
+# Limits that a call does not violate alone, and what falls with them.
+TOGETHER = {
+    "convert_weight_to_int4pack.empty": "the range of no values",
+    "fused_infer_attention_score_v2.mla512_q": "more queries need the mask of mla512_sparse",
+    "fused_infer_attention_score_v2.mla128_layout": "other layouts have other axes, see axes",
+    "fused_infer_attention_score_v2.mla512_nz_layout": "other layouts have other axes, see axes",
+    "fused_infer_attention_score.pa_kvlen": "blocks that a table needs follow from the lengths",
+    "fused_infer_attention_score_v2.pa_kvlen": "blocks that a table needs follow from the lengths",
+    "fused_infer_attention_score.pa_h_limit": "so many heads are at odds with gqa_ratio or axes",
+    "fused_infer_attention_score_v2.pa_h_limit": "so many heads are at odds with gqa_ratio or axes",
+    "fused_infer_attention_score_v2.tnd_batch": "so long a list of lengths is no running total",
+    "moe_gating_top_k.E": "so many experts do not fit into groups of moe_gating_top_k.g",
+    "mrope.section": "the known sections all have sums of their own",
+    "scatter_nd_update_.rank": "the shape of updates follows from that of indices",
+    "quant_scatter_.quant_axis": "scales are counted along that axis",
+    "quant_scatter_.align": "scales are counted along the axis that is to be aligned",
+}
+
+
+def _zeros(*shape, dtype=torch.bfloat16):
+    return torch.zeros(shape, dtype=dtype)
+
+
+def _written():
+    """Legal calls of operators that need a group of processes, or that no loop draws."""
+    product = {"hcom": "g", "world_size": 2}
+    exchange = {"hcom": "g", "ep_world_size": 8, "send_counts": [1] * 8, "recv_counts": [1] * 8}
+    grouped = {"gmm_x": _zeros(8, 16), "gmm_weight": _zeros(1, 16, 8)}
+    found = {
+        "npu_all_gather_base_mm": [{"input": _zeros(4, 256), "x2": _zeros(256, 8)} | product],
+        "npu_mm_reduce_scatter_base": [{"input": _zeros(4, 256), "x2": _zeros(256, 8)} | product],
+        "npu_mm_all_reduce_base": [{"x1": _zeros(4, 256), "x2": _zeros(256, 8), "hcom": "g"}],
+        "npu_alltoallv_gmm": [grouped | exchange],
+        "npu_gmm_alltoallv": [grouped | exchange],
+        "npu_prefetch": [{"input": _zeros(4, 8), "dependency": None, "max_size": 16}],
+    }
+    i32 = torch.int32
+    x, shared = _zeros(8, 7168), "shared_expert_rank_num"
+    rows = {"expert_ids": _zeros(8, 4, dtype=i32), "expert_scales": _zeros(8, 4)}
+    for ep in (
+        {"ep_world_size": 16, "moe_expert_num": 64},
+        {"ep_world_size": 3, "moe_expert_num": 24},
+        {"ep_world_size": 64, "moe_expert_num": 64, shared: 62},  # not on a2
+    ):
+        ep |= {"group_ep": "g", "ep_rank_id": ep.get(shared, 0)} | rows
+        back = {"expand_x": x, "ep_send_counts": _zeros(64, dtype=i32)} | ep
+        index, info = _zeros(32, dtype=i32), _zeros(128 * 32, dtype=i32)
+        norm = {"residual_x": _zeros(8, 1, 7168), "gamma": _zeros(7168)}
+        for name, given in (
+            ("dispatch", {"x": x} | ep),
+            ("dispatch_v2", {"x": x} | ep),
+            ("combine", back | {"expand_idx": index}),
+            ("combine_v2", back | {"assist_info_for_combine": info}),
+            ("combine_add_rms_norm", back | {"expand_idx": info} | norm),
+        ):
+            found.setdefault(f"npu_moe_distribute_{name}", []).append(given)
+    return found
+
+
+@pytest.fixture(scope="module")
+def legal(torch_npu):
+    from tokamak.npu import library, registry
+
+    found = dict(calls.legal(torch_npu))
+    for name, written in _written().items():
+        operator = library.operators()[name]
+        bound = registry.Bound(operator, operator.facts["signature"].splitlines()[0])
+        found[name] = [(bound, bound.fill((), given)) for given in written]
+    return found
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    """That a document does not name a chip is said elsewhere."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def call(bound, given):
+    import torch_npu
+
+    function = getattr(torch_npu, bound.operator.name)
+    given = {k: calls.cloned(v) for k, v in given.items()}
+    for a in bound.arguments:  # of a composed operator, whose reference has one tensor
+        if "List[Tensor]" in str(a.type) and isinstance(given[a.name], torch.Tensor):
+            given[a.name] = list(given[a.name])
+    return function(**given)
+
+
+def violated(bound, given, soc, among=None):
+    found = set()
+    for tensors, attrs in calls.each(bound, given):
+        found |= oracle.violated(bound.operator, tensors, attrs, soc, bound.facts(tensors), among)
+    return found
+
+
+def lacking(bound, given):
+    """A list of no tensors where the operator needs one."""
+    needed = [t["name"] for t in bound.operator.tensors if not t["optional"]]
+    return any(given.get(n) == [] for n in needed)
+
+
+def illegal_calls(draw, legal, limit, soc):
+    """(bound, given, violated ids): EACH that violate this limit alone, or what there is."""
+    operator = legal[0][0].operator
+    legal = [c for c in legal if not violated(*c, soc)]
+    names, literals = mutate.names_of(operator, limit)
+    alone, others = [], []
+    for _ in range(TRIES if names else 0):
+        bound, given = draw.one_of(legal)
+        try:
+            changed = mutate.mutated(draw, bound, given, names, literals)
+            if lacking(bound, changed) or not violated(bound, changed, soc, [limit]):
+                continue
+        except RuntimeError:  # no call at all: lists of two lengths
+            continue
+        found = violated(bound, changed, soc)
+        (alone if len(found) == 1 else others).append((bound, changed, found))
+        if len(alone) == EACH:
+            break
+    return alone, others
+
+
+@pytest.mark.parametrize("soc", SOCS)
+@pytest.mark.parametrize("name", OPERATORS)
+def test_refused_by_name(legal, monkeypatch, name, soc):
+    monkeypatch.setenv("TOKAMAK_NPU_SOC", soc)
+    if name == "npu_dynamic_mx_quant":  # not there on these chips: see test_quantise
+        assert name not in legal
+        return
+    draw, missing = Draw(7), []
+    for limit in legal[name][0][0].operator.facts["limits"]:
+        if limit["soc"] not in ("", soc) or limit["id"] in NOT_ASKED:
+            continue
+        alone, others = illegal_calls(draw, legal[name], limit, soc)
+        if not alone and not (others and limit["id"] in TOGETHER):
+            missing.append(limit["id"])
+        for bound, given, ids in alone or others[:EACH]:
+            with pytest.raises(RuntimeError, match="ERR01001") as refusal:
+                call(bound, given)
+            named = re.findall(rf"^{name}: check (\S+) failed on {soc}", str(refusal.value), re.M)
+            assert set(named) == ids, (limit, str(refusal.value))
+    assert not missing, "no call was found that violates these"
+
+
+def test_exceptions_are_of_limits_that_there_are():
+    from tokamak.npu import library
+
+    ids = {v["id"] for o in library.operators().values() if o.facts for v in o.facts["limits"]}
+    assert set(NOT_ASKED) | set(TOGETHER) <= ids
+
+
+RUNS, ELEMENTS = 120, 50_000
+# Operators of groups of processes, and the one that is not there on these chips.
+OTHERS = [*_written(), "npu_dynamic_mx_quant"]
+
+
+@pytest.mark.parametrize("name", [n for n in OPERATORS if n not in OTHERS])
+def test_any_change_runs_or_is_refused(legal, name):
+    """By the operator's own kind of error: nothing else comes of a wrong call."""
+    draw, ran, refused = Draw(8), 0, 0
+    for _ in range(RUNS):
+        bound, given = draw.one_of(legal[name])
+        names = [a.name for a in bound.arguments]
+        changed = mutate.mutated(draw, bound, given, names, [2, 8])
+        tensors = [(changed[k], v) for k, v in given.items() if isinstance(v, torch.Tensor)]
+        if any(c is not None and c.numel() > max(ELEMENTS, v.numel()) for c, v in tensors):
+            continue  # only slow
+        try:
+            call(bound, changed)
+            ran += 1
+        except (RuntimeError, TypeError) as error:
+            text = str(error)
+            own = "ERR01001" in text or text.startswith(name)
+            assert own, (changed, error)
+            refused += 1
+    assert ran and refused

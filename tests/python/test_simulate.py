@@ -1,0 +1,147 @@
+"""tokamak simulate from end to end: a real model, a full-size graph, published cases, mistakes."""
+
+import json
+import subprocess
+
+import pytest
+from conftest import ROOT
+
+
+@pytest.fixture(scope="session")
+def simulate(tokamak_binary):
+    def run(*arguments, code=0):
+        done = subprocess.run(
+            [str(tokamak_binary), "simulate", *map(str, arguments), "-q"],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        shown = f"{arguments}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        assert done.returncode == code, shown
+        assert "internal error" not in done.stderr, shown
+        return done
+
+    return run
+
+
+def test_the_bundled_model_and_its_profile(simulate, stories, tokamak_binary, tmp_path):
+    """VN-90, VN-141: the profiler's files of a simulation open like a real profile."""
+    done = simulate(stories, "--batch", 4, "--kv", 256, "-o", tmp_path / "sim")
+    assert "band" in done.stdout and "what dominates" in done.stdout
+    result = json.loads((tmp_path / "sim" / "simulation.json").read_text())
+    assert result["kind"] == "simulated" and result["step_ms"] > 0
+    assert result["band"]["cases"] > 0
+    assert result["band"]["low_ms"] < result["step_ms"] < result["band"]["high_ms"]
+    bounds = result["bounds_of_two_steps_ms"]
+    assert bounds["busiest"] <= bounds["total"]
+    assert result["critical_path_end"]
+    (profile,) = (tmp_path / "sim").glob("*_ascend_pt")
+    opened = subprocess.run(
+        [str(tokamak_binary), "profile", str(profile), "-o", str(tmp_path / "page")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert opened.returncode == 0, opened.stdout + opened.stderr
+    page = next((tmp_path / "page").rglob("index.html")).read_text()
+    assert "simulated" in page.lower()
+
+
+def test_modes_and_effects(simulate, stories):
+    """VN-50, VN-51: the host decides in eager mode, and without it nothing waits for it."""
+
+    def ms(*more):
+        return json.loads(simulate(stories, "--json", *more).stdout)["step_ms"]
+
+    eager = ms("--mode", "eager")
+    assert ms("--mode", "ge_graph") < eager / 3
+    assert ms("--mode", "eager", "--without", "host") < eager / 3
+    assert ms("--mode", "npugraph_ex") >= ms("--mode", "ge_graph")
+
+
+def test_full_size_without_weights(simulate, shared_models, tmp_path):
+    model = shared_models / "large" / "llama3-70b.pt2"
+    whole = json.loads(simulate(model, "--batch", 8, "--json").stdout)
+    split = json.loads(simulate(model, "--batch", 8, "--tp", 8, "--json").stdout)
+    assert 100e9 < whole["memory"]["weight_bytes"] < 160e9
+    # Everything but embedding and norms is split.
+    assert split["memory"]["weight_bytes"] < whole["memory"]["weight_bytes"] / 6
+    assert split["step_ms"] < whole["step_ms"] / 3
+    kinds = {k["type"]: k["launches"] for k in split["kernels"]}
+    assert kinds["hcom_allReduce_"] == 160  # two a layer
+    assert "hcom_allReduce_" not in {k["type"] for k in whole["kernels"]}
+
+
+def test_sweep_compare_explain(simulate, stories, tmp_path):
+    simulate(stories, "--sweep", "batch=1..9:4", "-o", tmp_path / "sweep")
+    points = json.loads((tmp_path / "sweep" / "sweep.json").read_text())["points"]
+    assert [p["batch"] for p in points] == [1, 5, 9]
+    assert points[2]["tokens_per_s"] > points[0]["tokens_per_s"]
+    page = (tmp_path / "sweep" / "sweep.html").read_text()
+    assert "<svg" in page and page.count("<circle") == 3 and "http" not in page
+    for name, kv in (("a", 128), ("b", 65536)):
+        simulate(stories, "--batch", 64, "--kv", kv, "-o", tmp_path / name)
+    text = simulate("--compare", tmp_path / "a", tmp_path / "b").stdout
+    assert "FusedInferAttentionScore" in text
+    assert "pending" in simulate("--compare", tmp_path / "a", tmp_path / "a").stdout
+    text = simulate(stories, "--explain", "MatMulV2").stdout
+    assert "HBM" in text and "hbm_tb_s" in text
+    info = simulate("--device-info", "--target", "a2").stdout
+    assert "910b3" in info and "also: " in info
+
+
+def test_published_cases(simulate, shared_models, tmp_path):
+    """VN-110: the file that bands come from is what the command makes of the cases now."""
+    cases = shared_models.parent / "data" / "published_cases.json"
+    result = json.loads(simulate("--cases", cases, "--json", "-o", tmp_path).stdout)
+    table = (ROOT / "docs" / "virtual-npu-validation.md").read_text()
+    assert table.endswith((tmp_path / "validation.md").read_text())
+    committed = json.loads((ROOT / "src" / "npu" / "devices" / "validation.json").read_text())
+    assert result == committed
+    records = {c["id"] for c in json.loads(cases.read_text())["cases"]}
+    answered = [p["id"] for p in result["predictions"] + result["not_expressed"]]
+    assert sorted(answered) == sorted(records)
+    assert all(p["predicted"] > 0 for p in result["predictions"])
+    assert all(n["why"] for n in result["not_expressed"])
+
+
+def test_a_device_is_a_file(simulate, stories, tmp_path):
+    """VN-10: a new device is a new file."""
+    text = (ROOT / "src" / "npu" / "devices" / "910b3.json").read_text()
+    device = json.loads(text)
+    path = tmp_path / "fast.json"
+    device["numbers"]["hbm_tb_s"]["value"] *= 2
+    path.write_text(json.dumps(device))
+    options = ("--target", "a2", "--batch", 256, "--kv", 512, "--json")
+    slow = json.loads(simulate(stories, *options).stdout)["step_ms"]
+    fast = json.loads(simulate(stories, *options, "--device", path).stdout)["step_ms"]
+    assert fast < slow
+    del device["numbers"]["hbm_tb_s"]
+    path.write_text(json.dumps(device))
+    assert "TK1412" in simulate(stories, *options, "--device", path, code=2).stderr
+
+
+@pytest.mark.parametrize(
+    "code, arguments",
+    [
+        ("TK1410", []),
+        ("TK1411", ["MODEL", "--device", "910b9"]),
+        ("TK1411", ["MODEL", "--target", "a3", "--device", "910b2"]),
+        ("TK0703", ["MODEL", "--target", "cpu"]),
+        ("TK1413", ["MODEL", "--batch", "0"]),
+        ("TK1414", ["MODEL", "--tp", "3"]),
+        ("TK1416", ["CONFIG"]),
+        ("TK1417", ["MODEL", "--mode", "aclgraph"]),
+        ("TK1418", ["MODEL", "--without", "hbm"]),
+        ("TK1419", ["MODEL", "--explain", "Magic"]),
+        ("TK1420", ["--compare", "CONFIG", "CONFIG"]),
+        ("TK1421", ["--cases", "CONFIG"]),
+        ("TK1422", ["MODEL", "--sweep", "batch=8"]),
+    ],
+)
+def test_mistakes(simulate, stories, tmp_path, code, arguments):
+    config = tmp_path / "config.json"
+    config.write_text("{}")
+    names = {"MODEL": stories, "CONFIG": config}
+    done = simulate(*[names.get(a, a) for a in arguments], code=2)
+    assert f"error[{code}]" in done.stderr
