@@ -109,6 +109,7 @@ def main():
     parser.add_argument("--profile", action="store_true", help="the engine's launches, by operator")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    tokamak.register_backend()
     model = load(args)
     prompt = torch.randint(0, model.config.vocab_size, (1, args.prompt))
     decoders = []
