@@ -80,6 +80,21 @@ class Decoder:
         self.rates.append(self.args.tokens / self.seconds)
 
 
+def show_profile(part, runs=9):
+    """Where the engine's time goes, and what replay costs beside the launches: medians."""
+    sums, outside = {}, []
+    for _ in range(runs):
+        found = part.profile()
+        outside.append(found["wall_ns"] - sum(row["ns"] for row in found["launches"]))
+        for row in found["launches"]:
+            key = row["op"], row["kernel"]
+            sums[key] = sums.get(key, 0) + row["ns"] / runs / 1e6
+    for (op, kernel), ms in sorted(sums.items(), key=lambda x: -x[1])[:20]:
+        print(f"{ms:8.3f} ms  {op}  {kernel}")
+    print(f"{sum(sums.values()):8.3f} ms  {len(found['launches'])} launches together")
+    print(f"{statistics.median(outside) / 1e3:8.1f} us  replay outside of the launches")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model")
@@ -94,6 +109,7 @@ def main():
     parser.add_argument("--profile", action="store_true", help="the engine's launches, by operator")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    tokamak.register_backend()
     model = load(args)
     prompt = torch.randint(0, model.config.vocab_size, (1, args.prompt))
     decoders = []
@@ -116,15 +132,7 @@ def main():
             f"{decoders[0].name}"
         )
     if args.profile:
-        part = report.graphs[-1].parts[0]
-        sums = {}
-        for _ in range(5):
-            for row in part.profile():
-                key = row["op"], row["kernel"]
-                sums[key] = sums.get(key, 0) + row["ns"] / 5e6
-        for (op, kernel), ms in sorted(sums.items(), key=lambda x: -x[1])[:20]:
-            print(f"{ms:8.3f} ms  {op}  {kernel}")
-        print(f"{sum(sums.values()):8.3f} ms  together")
+        show_profile(report.graphs[-1].parts[0])
     print(f"graphs compiled by tokamak: {graphs}, after the measurement {len(report.graphs)}")
 
 

@@ -1,5 +1,6 @@
 #include "capi/tokamak_engine.h"
 
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <list>
@@ -338,12 +339,14 @@ int tk_engine_profile(tk_engine* engine) {
     const auto& launches = b.bound.list.launches;
     tk::LaunchTimes times{std::vector<std::int64_t>(launches.size()),
                           std::vector<std::int64_t>(launches.size())};
+    const auto start = std::chrono::steady_clock::now();
     engine->replay->run(launches, &times);
+    const std::chrono::nanoseconds wall = std::chrono::steady_clock::now() - start;
     json all = json::array();
     for (std::size_t i = 0; i < launches.size(); ++i)
       all.push_back({{"op", launches[i].node->op->name},
                      {"kernel", launches[i].kernel},
                      {"ns", times.end[i] - times.start[i]}});
-    return all.dump();
+    return json{{"wall_ns", wall.count()}, {"launches", std::move(all)}}.dump();
   });
 }

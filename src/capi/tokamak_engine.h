@@ -2,10 +2,10 @@
  * and run in this process, on memory of the caller. A plain C interface: the torch.compile backend
  * in Python (python/tokamak/compile) binds it with ctypes.
  *
- * Functions that return int give 0, 1 (the call is at fault) or 2 (a bug of Tokamak), and those that
- * return a pointer null; tk_engine_text() is then the error, and otherwise the result where there is
- * one. It is the thread's own and good until its next call. One engine runs at a time: calls of
- * different threads wait for each other. */
+ * Functions that return int give 0, 1 (the call is at fault) or 2 (a bug of Tokamak), and those
+ * that return a pointer null; tk_engine_text() is then the error, and otherwise the result where
+ * there is one. It is the thread's own and good until its next call. One engine runs at a time:
+ * calls of different threads wait for each other. */
 #pragma once
 
 #include <stdint.h>
@@ -43,7 +43,8 @@ TK_ENGINE_API int tk_engine_check(const char* graph);
 
 /* `graph` is rewritten (with `fuse`, by every move of the CPU) and what depends on weights only is
  * computed. The memory of weights is read in place and must outlive the engine. States are those of
- * the graph, in order: memory that is changed in place; their data is given to each run. The pool must outlive the engine. */
+ * the graph, in order: memory that is changed in place; their data is given to each run. The pool
+ * must outlive the engine. */
 TK_ENGINE_API tk_engine* tk_engine_new(const char* graph, const tk_engine_tensor* weights,
                                        int n_weights, const tk_engine_tensor* states, int n_states,
                                        int threads, int fuse, tk_engine_pool* pool);
@@ -56,15 +57,16 @@ TK_ENGINE_API int tk_engine_run(tk_engine* engine, const int64_t* symbols, void*
                                 void* const* inputs, const tk_engine_tensor* outputs,
                                 int n_outputs);
 
-/* JSON of the last run's plan: {"nodes", "once", "launches", "kernels": [{"op", "kernel", "launches",
- * "bytes"}], "passed_over": ["aten.foo; why no kernel took it"], "once_bytes", "arena_bytes"}. */
+/* JSON of the last run's plan: {"nodes", "once", "launches", "kernels": [{"op", "kernel",
+ * "launches", "bytes"}], "passed_over": ["aten.foo; why no kernel took it"], "once_bytes",
+ * "arena_bytes"}. */
 TK_ENGINE_API int tk_engine_describe(tk_engine* engine);
 
 /* The rewritten graph, in the text form. */
 TK_ENGINE_API int tk_engine_graph(tk_engine* engine);
 
-/* What the launches of the last run cost, with another run on the same memory: JSON, a list of
- * {"op", "kernel", "ns"}. States are changed as by any run. */
+/* What the launches of the last run cost, with another run on the same memory: JSON,
+ * {"wall_ns", "launches": [{"op", "kernel", "ns"}]}. States are changed as by any run. */
 TK_ENGINE_API int tk_engine_profile(tk_engine* engine);
 
 #ifdef __cplusplus

@@ -3,6 +3,7 @@
 import threading
 from pathlib import Path
 
+import families
 import pytest
 import tokamak
 import torch
@@ -11,7 +12,7 @@ from tokamak.backend.library import EngineError
 from tokamak.errors import Error
 from torch import nn
 from torch.nn import functional as F
-from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, StaticCache
 from transformers.generation import CompileConfig
 
 SOURCE = Path(__file__).read_text().splitlines()
@@ -313,6 +314,44 @@ def test_generate_compiles_by_itself():
     assert torch.equal(got, want) and whole()
 
 
+def generated_as_eager(model, ids):
+    """Tokens of transformers' generate are those of eager, with no compilation after the first."""
+    mask = torch.ones_like(ids)
+    options = dict(max_new_tokens=8, do_sample=False, attention_mask=mask)
+    options["cache_implementation"] = "static"
+    want = model.generate(ids, **options)
+    model.forward = compiled(model.forward)
+    assert torch.equal(model.generate(ids, **options), want)
+    n = len(report.graphs)
+    assert torch.equal(model.generate(ids, **options), want)
+    assert len(report.graphs) == n
+
+
+SHARED = "llama-gqa qwen3 gemma3-text stories260k gpt-oss qwen3-moe glm4-moe deepseek-v3".split()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHARED)
+def test_shared_models(name, shared_models):
+    model = AutoModelForCausalLM.from_pretrained(shared_models / name / "hf").eval()
+    ids = torch.randint(3, model.config.vocab_size, (1, 6))
+    tokens, logits = decode(model, model, ids, 8)
+    got, got_logits = decode(compiled(model), model, ids, 8)
+    assert torch.equal(got, tokens)
+    torch.testing.assert_close(got_logits, logits, atol=1e-3, rtol=1e-3)
+    torch._dynamo.reset()
+    report.clear()
+    generated_as_eager(model, ids)
+    assert whole()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*families.FAST, *families.SLOW])
+def test_families(name):
+    model = families.make(name).eval()
+    generated_as_eager(model, torch.randint(3, 90, (1, 6)))
+
+
 @pytest.mark.parametrize("mask", ["bool", "padding", "float", "causal", "none"])
 def test_attention_with_masks(mask):
     def f(q, k, v, m):
@@ -375,7 +414,7 @@ def test_pytorch_runs_what_the_engine_cannot():
 
 
 def test_fallback_can_be_refused():
-    with pytest.raises(Exception, match=r"TK1305[\s\S]*test_compile.py:\d+: aten.convolution"):
+    with pytest.raises(Exception, match=r"TK1504[\s\S]*test_compile.py:\d+: aten.convolution"):
         compiled(Mixed().eval(), fallback=False)(torch.randn(8, 5, 64))
 
 
@@ -391,11 +430,11 @@ def test_options():
     [
         (
             {"thread": 2},
-            "TK1301.*'thread'[\\s\\S]*threads, fuse, fallback, min_nodes[\\s\\S]*'threads'",
+            "TK1501.*'thread'[\\s\\S]*threads, fuse, fallback, min_nodes[\\s\\S]*'threads'",
         ),
-        ({"threads": "2"}, "TK1302.*a whole number, 0 or more, got '2'"),
-        ({"threads": -1}, "TK1302.*got -1"),
-        ({"fuse": 1}, "TK1302.*True or False, got 1"),
+        ({"threads": "2"}, "TK1502.*a whole number, 0 or more, got '2'"),
+        ({"threads": -1}, "TK1502.*got -1"),
+        ({"fuse": 1}, "TK1502.*True or False, got 1"),
     ],
 )
 def test_bad_options(options, says):
@@ -404,7 +443,7 @@ def test_bad_options(options, says):
 
 
 def test_there_are_no_modes():
-    with pytest.raises(Exception, match=r"TK1302.*'max-autotune'"):
+    with pytest.raises(Exception, match=r"TK1502.*'max-autotune'"):
         torch.compile(Mlp().eval(), backend="tokamak", mode="max-autotune")(torch.randn(2, 3, 32))
 
 
@@ -412,7 +451,7 @@ def test_a_missing_library_is_named(monkeypatch):
     from tokamak.backend import library
 
     monkeypatch.setenv("TOKAMAK_ENGINE", "/nowhere/engine.so")
-    with pytest.raises(Error, match=r"TK1303.*/nowhere/engine.so"):
+    with pytest.raises(Error, match=r"TK1503.*/nowhere/engine.so"):
         library.find_library()
 
 

@@ -201,29 +201,29 @@ def test_logs_of_real_faults(case):
 def test_bad_input(tmp_path):
     with pytest.raises(Error, match="no such file") as raised:
         diagnose_logs([tmp_path / "none.log"])
-    assert raised.value.code == "TK1311"
+    assert raised.value.code == "TK1301"
     with pytest.raises(Error, match="no log in this folder"):
         diagnose_logs([tmp_path])
     empty = tmp_path / "empty.log"
     empty.touch()
     with pytest.raises(Error, match="empty") as raised:
         diagnose_logs([empty])
-    assert raised.value.code == "TK1312"
+    assert raised.value.code == "TK1302"
     cut = tmp_path / "cut.log.gz"
     cut.write_bytes(gzip.compress(os.urandom(4000))[:900])
     with pytest.raises(Error, match="cannot be read") as raised:
         diagnose_logs([cut])
-    assert raised.value.code == "TK1312"
+    assert raised.value.code == "TK1302"
     log = tmp_path / "a.log"
     log.write_text("npugraph_ex\n")
     with pytest.raises(Error) as raised:
         diagnose_logs([log], warmup_steps=2)
-    assert raised.value.code == "TK1313"
+    assert raised.value.code == "TK1303"
     assert run(log, "--warmup-steps", "-1").returncode == 2
     script = tmp_path / "a.py"
     script.touch()
     result = run(script, log)
-    assert (result.returncode, "TK1314" in result.stderr) == (2, True)
+    assert (result.returncode, "TK1304" in result.stderr) == (2, True)
     assert run(tmp_path / "none.py").returncode == 2
 
 

@@ -22,7 +22,7 @@ def tokamak(gm, example_inputs, *, options=None, mode=None):
     """torch.compile(model, backend="tokamak", options={...})"""
     if mode not in (None, "default"):
         raise Error(
-            "TK1302", f"the tokamak backend has no mode {mode!r}", help="use options={...} instead"
+            "TK1502", f"the tokamak backend has no mode {mode!r}", help="use options={...} instead"
         )
     chosen = read_options(options)
     operators()  # a library that is not there is an error before anything is compiled
@@ -79,7 +79,7 @@ def _inference(gm, options):
 def _accept(record, options):
     if record.fallbacks and not options.fallback:
         raise Error(
-            "TK1305",
+            "TK1504",
             f"{len(record.fallbacks)} operators cannot be run by the engine",
             notes=[str(r) for r in record.fallbacks[:10]],
             help="leave out the option fallback=False, and PyTorch runs them",

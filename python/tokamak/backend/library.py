@@ -41,13 +41,13 @@ class EngineError(RuntimeError):
 
 
 def find_library():
-    """TOKAMAK_ENGINE, or this checkout's build. Raises Error TK1303."""
+    """TOKAMAK_ENGINE, or this checkout's build. Raises Error TK1503."""
     named = os.environ.get("TOKAMAK_ENGINE")
     path = named or CHECKOUT / "build" / "lib" / "libtokamak_engine.so"
     if os.path.isfile(path):
         return str(path)
     raise Error(
-        "TK1303",
+        "TK1503",
         f"the engine's library is not at {path}",
         help="build it: cmake --build --preset release --target tokamak_engine, "
         "or set TOKAMAK_ENGINE to where it is",

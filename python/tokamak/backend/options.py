@@ -15,7 +15,7 @@ class Options:
     """Whether the moves fuse operators. Without, numbers are those of the single operators."""
 
     fallback: bool = True
-    """Whether PyTorch runs what Tokamak cannot; False: that is an error (TK1305)."""
+    """Whether PyTorch runs what Tokamak cannot; False: that is an error (TK1504)."""
 
     min_nodes: int = 4
     """Parts of a graph with fewer operators than this, cut out by others, stay with PyTorch."""
@@ -25,13 +25,13 @@ KNOWN = {f.name: f.type for f in fields(Options)}
 
 
 def read_options(given):
-    """An Options of a dict; Error TK1301 for an unknown name, TK1302 for a wrong value."""
+    """An Options of a dict; Error TK1501 for an unknown name, TK1502 for a wrong value."""
     given = dict(given or {})
     for name, value in given.items():
         if name not in KNOWN:
             near = difflib.get_close_matches(str(name), KNOWN, 1)
             raise Error(
-                "TK1301",
+                "TK1501",
                 f"unknown option {name!r} of the tokamak backend",
                 notes=[f"options are: {', '.join(KNOWN)}"],
                 help=f"did you mean {near[0]!r}?" if near else None,
@@ -40,5 +40,5 @@ def read_options(given):
         least = 0 if wanted is int else None
         if type(value) is not wanted or (least is not None and value < least):
             what = "a whole number, 0 or more" if wanted is int else "True or False"
-            raise Error("TK1302", f"option {name!r} must be {what}, got {value!r}")
+            raise Error("TK1502", f"option {name!r} must be {what}, got {value!r}")
     return Options(**given)

@@ -69,12 +69,12 @@ def main(arguments=None):
 
 def _run(options, rest):
     if options.warmup_steps is not None and options.warmup_steps < 0:
-        raise Error("TK1313", f"--warmup-steps is {options.warmup_steps}, expected 0 or more")
+        raise Error("TK1303", f"--warmup-steps is {options.warmup_steps}, expected 0 or more")
     scripts = [p for p in options.paths if p.endswith(".py")]
     if scripts:
         if len(options.paths) != 1:
             raise Error(
-                "TK1314",
+                "TK1304",
                 f"{scripts[0]} is a script: it is run alone",
                 help="give one script, or logs only; arguments of the script follow --",
             )

@@ -202,7 +202,7 @@ def _conclude(state, backend, files):
     events = state.reader.events
     if state.warmup_steps is not None and not state.steps_seen:
         raise Error(
-            "TK1313",
+            "TK1303",
             f"{files[0]}: --warmup-steps {state.warmup_steps}, but no line numbers its steps",
             notes=('looked for lines like "decode step 3"',),
             help='leave the option out: the line "warm up" is the border then',
@@ -281,7 +281,7 @@ def diagnose_logs(paths, backend=None, warmup_steps=None):
         for line in read(path):
             state.feed(line)
     if state.n_lines == 0:
-        raise Error("TK1312", f"{files[0]}: the log is empty", help="give a log with lines in it")
+        raise Error("TK1302", f"{files[0]}: the log is empty", help="give a log with lines in it")
     return _conclude(state, backend, files)
 
 

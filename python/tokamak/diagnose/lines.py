@@ -74,7 +74,7 @@ def log_files(paths):
             )
             if not inside:
                 raise Error(
-                    "TK1311",
+                    "TK1301",
                     f"{path}: no log in this folder",
                     notes=("looked for *.log, *.txt, *.out and *.err, also with .gz",),
                     help="name the files themselves",
@@ -83,7 +83,7 @@ def log_files(paths):
         elif path.is_file():
             found.append(path)
         else:
-            raise Error("TK1311", f"{path}: no such file", help="give a log, or a folder of logs")
+            raise Error("TK1301", f"{path}: no such file", help="give a log, or a folder of logs")
     return found
 
 
@@ -103,7 +103,7 @@ def read(path):
                 yield Line(str(path), number, text, source)
     except (OSError, EOFError, zlib.error) as failed:
         raise Error(
-            "TK1312",
+            "TK1302",
             f"{path}: cannot be read to its end: {failed}",
             help="copy the log again; a .gz that was cut short has to be unpacked by hand first",
         ) from None

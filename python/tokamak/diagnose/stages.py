@@ -39,7 +39,7 @@ def run_stages(script, arguments=(), timeout=600, warmup_steps=None, log_dir=Non
     """The stages in order; those after one that failed are "not run"."""
     if not Path(script).is_file():
         raise Error(
-            "TK1311", f"{script}: no such file", help="give a log, a folder of logs or a script"
+            "TK1301", f"{script}: no such file", help="give a log, a folder of logs or a script"
         )
     folder = Path(log_dir or tempfile.mkdtemp(prefix="tokamak-diagnose-"))
     folder.mkdir(parents=True, exist_ok=True)
