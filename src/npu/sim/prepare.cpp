@@ -15,7 +15,7 @@ std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
   UserError e("TK1401", cat(describe(plan, launch), ": ", what));
   const std::int32_t text = plan.launches[at(launch)].text;
   if (text != none && !plan.texts[at(text)].place.empty())
-    e = std::move(e).note(plan.texts[at(text)].place);
+    std::move(e).note(plan.texts[at(text)].place);  // returns e itself
   throw std::move(e).help(help);
 }
 
