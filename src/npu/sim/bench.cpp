@@ -1,9 +1,11 @@
 // Launches a second of the simulator on one core (VN-82): sim_bench [launches]
+#include <sys/resource.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
 
-#include "npu/sim/simulate.h"
+#include "npu/sim/search.h"
 
 namespace {
 
@@ -58,14 +60,49 @@ void time_it(const char* what, const Plan& p) {
               static_cast<double>(r.total) / 1e6);
 }
 
+// A thousand candidates that differ in one launch, anywhere (VN-83).
+void time_search() {
+  const Plan base = decode_like(5000, 2, true);
+  const std::clock_t t0 = std::clock();
+  Search search(base, {});
+  std::int64_t reused = 0;
+  for (int k = 0; k < 1000; ++k) {
+    Plan c = base;
+    c.launches[static_cast<std::size_t>(k) * 5].vector_limit = 16;
+    search.simulate(c);
+    reused += search.reused();
+  }
+  std::printf(
+      "1000 candidates of that step                 %8.3f s, %lld launches of each reused\n",
+      static_cast<double>(std::clock() - t0) / CLOCKS_PER_SEC,
+      static_cast<long long>(reused / 1000));
+}
+
+long peak_kib() {
+  rusage u{};
+  getrusage(RUSAGE_SELF, &u);
+  return u.ru_maxrss;
+}
+
+// What a simulation takes beside its Plan, at its peak.
+void weigh(int n) {
+  const Plan p = decode_like(n, 1, true);
+  const long before = peak_kib();
+  const Result r = simulate(p, {});
+  std::printf("memory %ld B a launch (a span is %zu)\n", (peak_kib() - before) * 1024 / n,
+              sizeof(Span));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const int n = argc > 1 ? std::atoi(argv[1]) : 200'000;
+  weigh(n);
   time_it("one stream, compute only", decode_like(n, 1, false));
   time_it("one stream, with memory and L2", decode_like(n, 1, true));
   time_it("four streams, compute only", decode_like(n, 4, false));
   time_it("four streams, with memory and L2", decode_like(n, 4, true));
   time_it("a step: 5000 launches, two streams", decode_like(5000, 2, true));
+  time_search();
   return 0;
 }

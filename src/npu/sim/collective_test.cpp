@@ -47,8 +47,8 @@ TEST(Collective, VN70_SizesAreMonotoneAndTheFastestIsNamed) {
       }
 }
 
-// Measured on 8 cards of A2: 13 to 17.6 GB/s a link of 7, small messages 20 to 40 us. The efficiency to
-// start from, 0.7, gives 19.6.
+// Measured on 8 cards of A2: 13 to 17.6 GB/s a link of 7, small messages 20 to 40 us. The
+// efficiency to start from, 0.7, gives 19.6.
 TEST(Collective, VN70_EightCardsOfA2) {
   const DeviceParams d;
   const Plan p = group_of(8);

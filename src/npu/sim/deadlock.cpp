@@ -107,7 +107,7 @@ void Loop::note_deadlock() const {
             std::find_if(path.begin(), path.end(), [&](const auto& e) { return e.first == to; });
         for (; it != path.end(); ++it)
           cycle += cat("\n  ", describe(p, head(it->first)), " waits for ",
-                       edges[at(it->first)][it->second - 1].why, " held up by ",
+                       edges[at(it->first)][it->second - 1].why, "; that is held up by ",
                        describe(p, head(edges[at(it->first)][it->second - 1].to)));
       }
     }

@@ -220,5 +220,74 @@ TEST(Execution, VN60_PRE61_Prefetch) {
   EXPECT_EQ(evicted.target, prefetch(long_, 0, 100 * mb, 20 * mb).target);
 }
 
+// T = head + max (1 + (n - 1) lambda) + tail; a pipe counts from 50 % of the longest on.
+TEST(Execution, VN20_TermsOverlap) {
+  const DeviceParams d = bare_device();
+  Plan p = plan_of(1);
+  Launch l = kernel(0, Engine::mix_aic, 24, 10 * us);
+  l.head = 2 * us, l.tail = 1 * us, l.overlap_ppm = 200'000;
+  l.vector_cycles = 4'900;  // 4.9 us
+  add(&p, l);
+  EXPECT_EQ(simulate(p, d).total, (2 + 10 + 1) * us);
+  p.launches[0].vector_cycles = 5'000;
+  EXPECT_EQ(simulate(p, d).total, (2 + 12 + 1) * us);
+  p.launches[0].fixed = 9 * us;
+  EXPECT_EQ(simulate(p, d).total, (2 + 14 + 1) * us);
+  EXPECT_EQ(simulate(p, d, without(Effect::heads)).total, 14 * us);
+}
+
+// VN-23: 24 cores x 32 B x 1.8 GHz = 1.38 TB/s, 12 cores half of it; VN-33: by a limit too.
+TEST(Execution, VN23_CoresDecideForMemoryBoundKernels) {
+  DeviceParams d = device();
+  d.cube_cores = 24;
+  d.core_hbm_read = 32;
+  const auto time = [&](std::int32_t blocks, std::int32_t limit) {
+    Plan p = plan_of(1);
+    Launch l = lasting(0, C, 0);
+    l.blocks = blocks, l.cube_limit = limit;
+    l.hbm_read = 1'382'400'000;
+    add(&p, l);
+    return static_cast<double>(simulate(p, d).total);
+  };
+  EXPECT_NEAR(time(24, 0), 1e9, 1e4);
+  EXPECT_NEAR(time(12, 0), 2e9, 1e4);
+  EXPECT_NEAR(time(24, 12), 2e9, 1e4);
+}
+
+// Section 1: each effect can be switched off, and where it matters the time changes.
+TEST(Execution, WithoutAnEffect) {
+  DeviceParams d;
+  Plan p = plan_of(3);
+  p.groups = {{{0, 1, 2, 3, 4, 5, 6, 7}}};
+  p.collectives.resize(1);
+  p.collectives[0].bytes = 1 << 20;
+  Launch a = lasting(0, C, 10 * us), b = lasting(1, C, 10 * us);
+  a.blocks = b.blocks = 20;
+  a.head = 2 * us;
+  b.hbm_read = 20'000'000;
+  add(&p, a);
+  add(&p, b);
+  Launch prefetch;
+  prefetch.stream = 2, prefetch.engine = Engine::prefetch;
+  prefetch.accesses = append(p.accesses, {Access{0, 16 << 20, false}});
+  add(&p, prefetch);
+  Launch c = lasting(0, V, 1 * us);
+  c.blocks = 40;
+  c.accesses = append(p.accesses, {Access{0, 16 << 20, false}, Access{0, 16 << 20, false}});
+  c.records = append(p.events, {0});
+  add(&p, c);
+  Launch e = lasting(1, V, 1 * us);
+  e.waits = append(p.events, {0});
+  add(&p, e);
+  Launch r;
+  r.stream = 1, r.engine = Engine::communication, r.collective = 0, r.blocks = 0;
+  add(&p, r);
+  const Ps all = simulate(p, d).total;
+  for (std::size_t k = 0; k < effect_count; ++k) {
+    const auto effect = static_cast<Effect>(k);
+    EXPECT_NE(simulate(p, d, without(effect)).total, all) << effect_name(effect);
+  }
+}
+
 }  // namespace
 }  // namespace tk::sim

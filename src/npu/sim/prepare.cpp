@@ -146,7 +146,8 @@ void make_units(Prepared* r) {
   const auto n = static_cast<std::int32_t>(p.launches.size());
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> open;  // segment, stream -> unit
   std::map<std::int32_t, std::vector<std::int32_t>> segment_streams;
-  std::vector<std::vector<std::int32_t>> parts;
+  r->units.reserve(at(n));
+  r->host_position.reserve(at(n));
   for (std::int32_t i = 0; i < n; ++i) {
     const Launch& l = p.launches[at(i)];
     std::int32_t unit = none;
@@ -172,7 +173,6 @@ void make_units(Prepared* r) {
               (!s.stream_fusion || other == l.stream))
             refuse(p, i, cat("segment ", s.name, " is interrupted on stream ", other),
                    "launches of a segment follow each other; make it two segments");
-        parts[at(unit)].push_back(i);
       }
     }
     if (unit == none || at(unit) == r->units.size()) {
@@ -180,9 +180,8 @@ void make_units(Prepared* r) {
       Unit u;
       u.stream = l.stream;
       u.rank = p.streams[at(l.stream)].rank;
-      u.streams = 0;
+      u.streams = u.parts = 0;
       r->units.push_back(u);
-      parts.push_back({i});
       r->host_position.push_back(static_cast<std::int32_t>(r->host[at(u.rank)].size()));
       r->host[at(u.rank)].push_back(unit);
     }
@@ -194,11 +193,18 @@ void make_units(Prepared* r) {
     r->position[at(i)] = static_cast<std::int32_t>(queue.size()) - 1;
     r->unit_of[at(i)] = unit;
     r->units[at(unit)].last_launch = i;
+    ++r->units[at(unit)].parts;
   }
-  for (std::size_t u = 0; u < r->units.size(); ++u) {
-    r->units[u].first = static_cast<std::int32_t>(r->parts.size());
-    r->units[u].parts = static_cast<std::int32_t>(parts[u].size());
-    r->parts.insert(r->parts.end(), parts[u].begin(), parts[u].end());
+  std::int32_t first = 0;
+  for (Unit& u : r->units) {
+    u.first = first;
+    first += u.parts;
+    u.parts = 0;
+  }
+  r->parts.resize(at(n));
+  for (std::int32_t i = 0; i < n; ++i) {
+    Unit& u = r->units[at(r->unit_of[at(i)])];
+    r->parts[at(u.first + u.parts++)] = i;
   }
 }
 
