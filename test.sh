@@ -7,8 +7,6 @@ cd "$(dirname "$0")"
 mode=${1:-all}
 results=$PWD/build/test-results
 jobs=$(nproc)
-# A build from nothing, where ccache would find nothing either.
-fresh=${CI:+-DTOKAMAK_PCH=ON}
 
 # What the sanitizers watch: everything that reads a file from outside, and the engine.
 asan_tests=$(cat tests/asan.txt)
@@ -35,13 +33,13 @@ quietly() { # shows the end of the output of a command that fails
   rm -f "$log"
 }
 
-build_release() { quietly cmake --preset release $fresh && quietly cmake --build --preset release -j "$jobs"; }
+build_release() { quietly cmake --preset release && quietly cmake --build --preset release -j "$jobs"; }
 test_release() {
   GTEST_OUTPUT="xml:$results/gtest/" ctest --preset release -j "$jobs" \
     --output-junit "$results/ctest.xml" 2>&1 | tail -40
 }
 build_asan() {
-  quietly cmake --preset asan $fresh &&
+  quietly cmake --preset asan &&
     quietly cmake --build --preset asan -j "$jobs" --target $asan_tests
 }
 test_asan() {
