@@ -55,6 +55,7 @@ std::string to_json(const Simulation& s) {
   j["step_ms"] = s.step_ms();
   j["band"] = {{"kind", s.band.kind},
                {"cases", s.band.cases},
+               {"in_sample", true},  // the costs were fitted to the same cases
                {"median_error", s.band.median},
                {"p90_error", s.band.p90},
                {"low_ms", s.step_ms() / (1 + s.band.p90)},

@@ -119,6 +119,7 @@ class Functions:
         if len(contexts) >= MAX_CONTEXTS or self.depth >= MAX_DEPTH:
             return self._memo[contexts[-1]] if contexts else UNKNOWN_VALUE
         contexts.append(key)
+        self._kept.append((function, owner, args))
         self._memo[key] = UNKNOWN_VALUE  # of a recursive call
         outer, self.frame = self.frame, Frame(function, owner)
         nesting = self.nesting

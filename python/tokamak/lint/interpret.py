@@ -51,6 +51,7 @@ class Interpreter(Functions, Expressions, Attributes, Calls, Library, Builtins):
         self.handlers = {kind: getattr(self, name) for kind, name in EXPRESSIONS.items()}
         self._memo = {}
         self._contexts = {}
+        self._kept = []  # what the keys name by id lives as long as they do
 
     # -- reporting
 

@@ -36,10 +36,11 @@ std::optional<Sym> size_along(const Type& t, std::string_view axes, char letter,
                               std::int64_t heads) {
   const auto at = [&](char c) -> const Sym* {
     const std::size_t i = axes.find(c);
-    return i == std::string_view::npos ? nullptr : &t.dim(static_cast<int>(i));
+    const bool there = i != std::string_view::npos && static_cast<int>(i) < t.rank();
+    return there ? &t.dim(static_cast<int>(i)) : nullptr;
   };
   if (const Sym* s = at(letter)) return *s;
-  if (letter == 'D' && at('G') != nullptr) return *at('G') * *at('L');
+  if (letter == 'D' && at('G') != nullptr && at('L') != nullptr) return *at('G') * *at('L');
   if (letter == 'D' && at('H') != nullptr) return exact_div(*at('H'), heads);
   if (letter == 'N' && at('H') != nullptr) return Sym(heads);
   return std::nullopt;
