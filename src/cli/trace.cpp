@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "npu/kernel_types.h"
 
 namespace tk::cli {
 namespace {
@@ -11,35 +12,6 @@ template <class Clock>
 std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
       .count();
-}
-
-// As the profiler spells them.
-const char* dtype_text(DType t) {
-  switch (t) {
-    case DType::f32:
-      return "FLOAT";
-    case DType::f16:
-      return "FLOAT16";
-    case DType::bf16:
-      return "DT_BF16";
-    case DType::f64:
-      return "DOUBLE";
-    case DType::i64:
-      return "INT64";
-    case DType::i32:
-      return "INT32";
-    case DType::i16:
-      return "INT16";
-    case DType::i8:
-      return "INT8";
-    case DType::u8:
-      return "UINT8";
-    case DType::boolean:
-      return "BOOL";
-    case DType::c64:
-      return "COMPLEX64";
-  }
-  return "";
 }
 
 // "2,8;8,16": an absent input and a scalar are empty, as in kernel_details.csv.
@@ -52,7 +24,7 @@ void append(const Value* value, const SymEnv& env, bool first, std::string* shap
   if (value == nullptr) return;
   const Dims dims = concrete(value->type.shape, env);
   for (int i = 0; i < dims.size(); ++i) *shapes += cat(i > 0 ? "," : "", dims[i]);
-  *types += dtype_text(value->type.dtype);
+  *types += profiler_dtype(value->type.dtype);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <set>
-#include <unordered_set>
 
 #include "base/error.h"
 #include "ops/cost.h"
@@ -82,14 +81,13 @@ Cost cost_of(const Node& node, const SymEnv& env, const Load& load) {
   return cost;
 }
 
-Estimate estimate(const Graph& graph, const Device& device, const SymEnv& env, const Load& load) {
-  Estimate e;
-  std::unordered_set<const Value*> once;  // known when the model is loaded
-  for (const auto& w : graph.weights()) once.insert(w.get());
+std::unordered_set<const Value*> known_at_load(const Graph& graph) {
+  std::unordered_set<const Value*> known;
+  for (const auto& w : graph.weights()) known.insert(w.get());
   for (const Node* n : nodes(graph)) {
-    const bool known =
+    const bool fixed =
         std::all_of(n->inputs.begin(), n->inputs.end(),
-                    [&](const Value* v) { return v == nullptr || once.count(v) != 0; }) &&
+                    [&](const Value* v) { return v == nullptr || known.count(v) != 0; }) &&
         n->op->updates.empty();
     bool sized = false;
     for (const auto& v : n->outputs) {
@@ -97,10 +95,17 @@ Estimate estimate(const Graph& graph, const Device& device, const SymEnv& env, c
       for (const Sym& s : v->type.shape) s.collect_symbols(&symbols);
       sized |= !symbols.empty();
     }
-    if (known && !sized) {
-      for (const auto& v : n->outputs) once.insert(v.get());
-      continue;
-    }
+    if (!fixed || sized) continue;
+    for (const auto& v : n->outputs) known.insert(v.get());
+  }
+  return known;
+}
+
+Estimate estimate(const Graph& graph, const Device& device, const SymEnv& env, const Load& load) {
+  Estimate e;
+  const std::unordered_set<const Value*> known = known_at_load(graph);
+  for (const Node* n : nodes(graph)) {
+    if (known.count(n->out()) != 0) continue;
     if (n->op->view != nullptr) continue;
     KernelEstimate k{n, cost_of(*n, env, load), 0};
     k.seconds = seconds_of(*n, k.cost, device);

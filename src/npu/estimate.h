@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "graph/graph.h"
@@ -31,6 +32,10 @@ struct StepSize {
   std::int64_t tokens, sequences, kv_len, block_size;
 };
 Estimate estimate_step(const Graph& graph, const Device& device, const StepSize& size);
+
+// Weights and what follows from them alone, in sizes that are numbers: computed once, when the
+// model is loaded.
+std::unordered_set<const Value*> known_at_load(const Graph& graph);
 
 // The cost of one call with concrete sizes: the operator's own rule or the default.
 Cost cost_of(const Node& node, const SymEnv& env, const Load& load);

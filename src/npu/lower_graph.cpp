@@ -42,7 +42,7 @@ class Lowering {
   }
 
   Step run() {
-    find_known();
+    known_ = known_at_load(graph_);
     sharding_ = shard(graph_, known_, degrees_.ep == 1);
     if (degrees_.tp == 1) sharding_ = {};
     find_routed();
@@ -78,24 +78,6 @@ class Lowering {
       if (size > most_size)
         throw UserError("TK1413", cat("the number of ", name, " is ", size))
             .help(cat("it must be at most ", most_size));
-  }
-
-  void find_known() {
-    for (const auto& w : graph_.weights()) known_.insert(w.get());
-    for (const Node* n : nodes(graph_)) {
-      const bool fixed =
-          std::all_of(n->inputs.begin(), n->inputs.end(),
-                      [&](const Value* v) { return v == nullptr || known_.count(v) != 0; }) &&
-          n->op->updates.empty();
-      bool sized = false;
-      for (const auto& v : n->outputs) {
-        std::set<std::string, std::less<>> symbols;
-        for (const Sym& s : v->type.shape) s.collect_symbols(&symbols);
-        sized |= !symbols.empty();
-      }
-      if (!fixed || sized) continue;
-      for (const auto& v : n->outputs) known_.insert(v.get());
-    }
   }
 
   // Values whose rows are those that experts get: from the routing to the weighted sum.

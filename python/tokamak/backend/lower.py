@@ -6,7 +6,8 @@ import operator
 import sympy
 import torch
 
-from .library import DTYPES, operators
+from ..dtypes import DTYPES
+from .library import operators
 from .places import place_of, text_of
 
 aten = torch.ops.aten

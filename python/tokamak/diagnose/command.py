@@ -2,8 +2,8 @@
 
 import argparse
 import sys
-import traceback
 
+from ..command_line import finish
 from ..errors import Error
 from .graph_log import BACKENDS, diagnose_logs
 from .stages import run_stages, stages_json, stages_text
@@ -47,24 +47,7 @@ def main(arguments=None):
         at = arguments.index("--")
         arguments, rest = arguments[:at], arguments[at + 1 :]
     options = _parser().parse_args(arguments)
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")
-    try:
-        return _run(options, rest)
-    except Error as error:
-        print(error, file=sys.stderr)
-        return 2
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 1
-    except Exception:
-        traceback.print_exc()
-        print(
-            "internal error\n  this is a bug in Tokamak; please report it with the command and "
-            "its input",
-            file=sys.stderr,
-        )
-        return 3
+    return finish(_run, options, rest)
 
 
 def _run(options, rest):

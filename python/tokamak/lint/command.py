@@ -1,11 +1,9 @@
 """tokamak lint, python -m tokamak.lint: the command line."""
 
 import argparse
-import sys
-import traceback
 
 from .. import __version__
-from ..errors import Error
+from ..command_line import finish
 from . import report
 from .linter import BACKENDS, lint
 
@@ -35,24 +33,7 @@ def _parser():
 def main(arguments=None):
     """Returns the exit code: 0 nothing found, 1 hazards, 2 bad usage or input, 3 our bug."""
     options = _parser().parse_args(arguments)
-    for stream in (sys.stdout, sys.stderr):  # excerpts may hold what the terminal cannot show
-        stream.reconfigure(errors="backslashreplace")
-    try:
-        return _run(options)
-    except Error as error:
-        print(error, file=sys.stderr)
-        return 2
-    except BrokenPipeError:  # `tokamak lint ... | head`
-        sys.stderr.close()
-        return 1
-    except Exception:
-        traceback.print_exc()
-        print(
-            "internal error\n  this is a bug in Tokamak; please report it with the command and "
-            "its input",
-            file=sys.stderr,
-        )
-        return 3
+    return finish(_run, options)
 
 
 def _run(options):
