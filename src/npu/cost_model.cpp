@@ -35,6 +35,11 @@ std::string_view head_of(const KernelWork& k, std::int64_t blocks) {
   return blocks > 24 ? "head_vector_many_us" : "head_vector_us";
 }
 
+// What the host does for an operator: element-wise and indexing ones need little tiling (VN-53).
+bool small_for_the_host(Family f) {
+  return f == Family::pointwise || f == Family::gather || f == Family::cache;
+}
+
 // Bytes that a vector core must have for a block of its own to be worth it.
 constexpr double block_bytes = 16384;
 
@@ -72,6 +77,7 @@ sim::Launch launch_of(const KernelWork& k, const DeviceFile& device, const CostF
   const double vector_rate = device.numbers.at("vector_bytes_cycle") * c.at("vector_efficiency");
   const auto us = [&](std::string_view name) { return std::llround(c.at(name) * 1e6); };
   sim::Launch l;
+  if (small_for_the_host(k.family)) l.host = us("host_small_us");
   l.overlap_ppm = static_cast<std::int32_t>(std::lround(c.at("overlap") * 1e6));
   if (k.collective) {
     l.engine = sim::Engine::communication;

@@ -1,5 +1,6 @@
 #include "npu/device_file.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -124,8 +125,22 @@ bool is_device(std::string_view name) { return name != "cost" && name != "valida
 
 CostFile costs_of(std::string_view text, const std::string& file) {
   CostFile c;
-  c.numbers = facts_of(parse(text, file), file);
+  const Json j = parse(text, file);
+  c.numbers = facts_of(j, file);
   check_costs(c.numbers);
+  if (j.contains("without")) {
+    if (!j["without"].is_object()) bad(file, "'without' is no object");
+    for (const auto& [model, values] : j["without"].items()) {
+      if (!values.is_object()) bad(file, cat("'without' of ", model, " is no object"));
+      for (const auto& [name, value] : values.items()) {
+        if (!value.is_number() || !std::isfinite(value.get<double>()) || value.get<double>() < 0)
+          bad(file, cat("'", name, "' without ", model, " is ", value.dump(),
+                        "; a number of 0 or more is expected"));
+        c.without[model][name] = value.get<double>();
+      }
+      costs_without(c, model);  // its names and values are checked
+    }
+  }
   std::uint64_t h = 0xcbf29ce484222325;  // FNV-1a
   for (const char ch : text) h = (h ^ static_cast<unsigned char>(ch)) * 0x100000001b3;
   char id[17];
@@ -148,6 +163,12 @@ double Facts::at(std::string_view name) const {
   for (const Fact& f : all)
     if (f.name == name) return f.value;
   bad(file, cat("the number '", name, "' is missing"));
+}
+
+double Facts::find(std::string_view name, double otherwise) const {
+  for (const Fact& f : all)
+    if (f.name == name) return f.value;
+  return otherwise;
 }
 
 std::vector<std::string> device_names() {
@@ -180,6 +201,21 @@ const CostFile& default_costs() {
 
 CostFile load_costs(const std::string& path) { return costs_of(read_file(path), path); }
 
+CostFile costs_without(const CostFile& costs, const std::string& model) {
+  CostFile out = costs;
+  const auto found = costs.without.find(model);
+  if (found == costs.without.end()) return out;
+  for (const auto& [name, value] : found->second) {
+    const auto fact = std::find_if(out.numbers.all.begin(), out.numbers.all.end(),
+                                   [&](const Fact& f) { return f.name == name; });
+    if (fact == out.numbers.all.end())
+      bad(costs.numbers.file, cat("'without' ", model, " has '", name, "', which is no number of it"));
+    fact->value = value;
+  }
+  check_costs(out.numbers);
+  return out;
+}
+
 sim::DeviceParams params_of(const DeviceFile& device, const CostFile& costs, sim::Mode mode) {
   const auto whole = [&](std::string_view name) { return whole_number(device.numbers, name); };
   const auto tera = [](double v) { return std::llround(v * 1e12); };
@@ -204,8 +240,10 @@ sim::DeviceParams params_of(const DeviceFile& device, const CostFile& costs, sim
   p.core_hbm_write = whole("core_hbm_write");
   p.core_l2_read = whole("core_l2_read");
   p.core_l2_write = whole("core_l2_write");
-  p.gap = time("gap_us");
-  p.gap_mix = time(mode == sim::Mode::eager ? "gap_mix_us" : "gap_mix_graph_us");
+  p.gap = time(mode == sim::Mode::npugraph_ex ? "gap_npugraph_us" : "gap_us");
+  p.gap_mix = time(mode == sim::Mode::eager         ? "gap_mix_us"
+                   : mode == sim::Mode::npugraph_ex ? "gap_npugraph_us"
+                                                    : "gap_mix_graph_us");
   p.record = time("record_us");
   p.wait = time("wait_us");
   p.after_wait = time("after_wait_us");
@@ -225,7 +263,7 @@ sim::DeviceParams params_of(const DeviceFile& device, const CostFile& costs, sim
   p.sync_full = time("sync_full_us");
   p.links = device.links;
   p.link_permille = permille("link_share");
-  p.per_peer = time("per_peer_us");
+  p.per_peer = ps(device.numbers.find("per_peer_us", costs.numbers.at("per_peer_us")));
   p.collective_setup = time("collective_setup_us");
   p.collective_setup_ai_cpu = time("collective_setup_ai_cpu_us");
   return p;

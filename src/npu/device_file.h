@@ -2,6 +2,7 @@
 // src/npu/devices are compiled in; another can be given by path.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,7 @@ struct Facts {
   std::string file;  // for errors
   std::vector<Fact> all;
   double at(std::string_view name) const;  // TK1412 when it is missing
+  double find(std::string_view name, double otherwise) const;
 };
 
 struct DeviceFile {
@@ -46,9 +48,14 @@ std::vector<std::string> device_names();
 struct CostFile {
   Facts numbers;
   std::string id;
+  // Model to the numbers that the fit gives without this model's records (VN-113).
+  std::map<std::string, std::map<std::string, double>> without;
 };
 const CostFile& default_costs();
 CostFile load_costs(const std::string& path);
+// For a prediction of a record of `model`: costs that have not seen it. A model that the fit does not
+// know has no values of its own, and the file's are those.
+CostFile costs_without(const CostFile& costs, const std::string& model);
 
 // In a graph kernels follow each other without the gaps of eager execution.
 sim::DeviceParams params_of(const DeviceFile& device, const CostFile& costs, sim::Mode mode);

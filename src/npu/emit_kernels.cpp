@@ -99,7 +99,8 @@ void EmitKernels::attention(const std::string& type, const std::string& module,
   // Keys are the free axis of both products, so that long sequences are split over cores.
   k.products = {{s.rows, keys, s.dim, s.groups}};
   if (s.v_dim > 0) k.products.push_back({s.rows, keys, s.v_dim, s.groups});
-  k.vector_bytes = static_cast<double>(s.groups * s.rows) * s.keys * 4 * 5;
+  k.vector_bytes = static_cast<double>(s.groups * s.rows) * s.keys * 4 * s.passes;
+  k.bits = s.bits;
   for (const int t : in) k.operands.push_back(all_of(t, false));
   const auto read = static_cast<std::int64_t>(kv_bytes * static_cast<double>(readers));
   if (read > 0) k.operands.push_back({cache, std::min(read, step_->bytes_of(cache)), false});

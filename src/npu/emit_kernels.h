@@ -16,6 +16,8 @@ struct AttentionSizes {
   std::int64_t rows = 1;    // queries times heads that share them
   double keys = 1;          // seen by each on average
   std::int64_t dim = 0, v_dim = 0;
+  int passes = 5;  // of the vector units over the scores: softmax takes five, relu and a sum two
+  int bits = 16;   // of what is multiplied
 };
 
 class EmitKernels {
@@ -28,6 +30,8 @@ class EmitKernels {
   // y = x @ w; quantises x first when the product is in 8 bits and x is not yet.
   int linear(const std::string& module, int x, std::int64_t rows, std::int64_t k, std::int64_t n,
              int weight_bits, int act_bits);
+  // The last kernel's result is read by an eager host.
+  void read_by_host() { step_->last().host_reads = true; }
   void mark_quantised(int x) { quantised_[x] = x; }
   void per_head(const std::string& module, int x, std::int64_t heads, std::int64_t rows,
                 std::int64_t k, std::int64_t n, int y);

@@ -26,10 +26,13 @@ class Lowering {
       Part p;
       p.sequences = s_.sequences / parts + (i < s_.sequences % parts ? 1 : 0);
       p.tokens = p.sequences * s_.query_len;
-      p.stream = static_cast<int>(i) * 3;
+      p.stream = static_cast<int>(i) * streams_of_a_part;
       work.push_back(p);
     }
-    for (Part& p : work) embed(&p, "model.embed_tokens");
+    for (Part& p : work) {
+      embed(&p, "model.embed_tokens");
+      ngrams(&p);
+    }
     for (std::size_t i = 0; i < c_.layers.size(); ++i)
       for (Part& p : work) layer(&p, cat("model.layers.", i), c_.layers[i]);
     Part whole = joined(work);
@@ -43,6 +46,8 @@ class Lowering {
   }
 
  private:
+  // Its main stream, one for collectives, one for work beside it, one for collectives of that.
+  static constexpr int streams_of_a_part = 4;
   struct Part {
     std::int64_t sequences = 0, tokens = 0;
     int stream = 0;
@@ -120,13 +125,57 @@ class Lowering {
     p->x = p->residual;
   }
 
+  void ngrams(Part* p) {
+    const std::string module = "model.ngram_embeddings";
+    e_.stream = p->stream;
+    for (std::int64_t i = 0; i < s_.ngrams.small_operators - 3 * s_.ngrams.lookups; ++i)
+      e_.vector("Mul", module, Family::pointwise, {p->x}, p->tokens * 16, 1);
+    for (std::int64_t i = 0; i < s_.ngrams.lookups; ++i) {
+      const std::string at = cat(module, ".", i);
+      const int row = act(*p, s_.ngrams.width);
+      const std::int64_t bytes = p->tokens * s_.ngrams.width * 2;
+      e_.gather("GatherV2", at, e_.weight(at + ".table", bytes), bytes, row);
+      const int y = linear(at + ".proj", row, p->tokens, s_.ngrams.width, c_.hidden, 16, 16);
+      p->x = e_.add(at, p->x, y, act(*p, c_.hidden), p->tokens * c_.hidden);
+    }
+    p->residual = p->x;
+  }
+
   void norm(Part* p, const std::string& module, bool add) {
     const int y = act(*p, c_.hidden);
     std::vector<int> in{p->x};
     if (add && p->residual != p->x) in.push_back(p->residual);
+    if (!s_.fused) {
+      norm_operators(module, in, p->tokens, c_.hidden, y);
+      if (add) p->residual = p->x;
+      p->x = y;
+      return;
+    }
     e_.norm(add ? "AddRmsNorm" : "RmsNorm", module, in, p->tokens, c_.hidden, y);
     if (add) p->residual = p->x;
     p->x = y;
+  }
+
+  // A chain of element-wise kernels, each over all of `elements`; the last one writes y.
+  void chain(const std::string& module, const std::vector<const char*>& types, int x,
+             std::int64_t elements, int bytes, int y) {
+    for (std::size_t i = 0; i < types.size(); ++i) {
+      const bool last = i + 1 == types.size();
+      const int to = last ? y : out_.tensor(TensorKind::activation, elements * bytes);
+      e_.vector(types[i], module, Family::pointwise, {x}, elements * bytes * 2, 0, to);
+      x = to;
+    }
+  }
+
+  // RMSNorm as PyTorch runs it: in float32, a kernel for each operator.
+  void norm_operators(const std::string& module, const std::vector<int>& in, std::int64_t rows,
+                      std::int64_t width, int y) {
+    int x = in[0];
+    if (in.size() > 1) {
+      const int sum = out_.tensor(TensorKind::activation, rows * width * 2);
+      x = e_.add(module, in[0], in[1], sum, rows * width);
+    }
+    chain(module, {"Cast", "Pows", "ReduceMeanD", "Mul", "Cast", "Mul"}, x, rows * width, 4, y);
   }
 
   // Hyper-connections: copies of the hidden state are mixed before and after each part.
@@ -208,8 +257,16 @@ class Lowering {
     const std::int64_t kv = std::max<std::int64_t>(1, all_kv / s_.attn_tp);
     const int qkv = lin(module + ".qkv_proj", p->x, p->tokens, c_.hidden, (heads + 2 * kv) * dim);
     const int q = act(*p, heads * dim);
-    e_.vector("ApplyRotaryPosEmb", module, Family::rope, {qkv}, p->tokens * (heads + kv) * dim * 16,
-              0, q);
+    if (s_.fused) {
+      e_.vector("ApplyRotaryPosEmb", module, Family::rope, {qkv},
+                p->tokens * (heads + kv) * dim * 16, 0, q);
+    } else {  // x * cos + cat(-x2, x1) * sin, of queries and of keys
+      for (const std::int64_t n : {heads, kv})
+        chain(module, {"Mul", "Neg", "ConcatD", "Mul", "Add"}, qkv, p->tokens * n * dim, 2, q);
+      const int wide = act(*p, 2 * heads * dim);  // keys and values of each query head
+      e_.vector("BroadcastTo", module, Family::pointwise, {qkv}, p->tokens * heads * dim * 4, 0,
+                wide);
+    }
     const int cache =
         e_.cache(module, 2 * p->sequences * (s_.kv_len + s_.query_len) * kv * dim * s_.kv_bits / 8);
     e_.cache_write(module, qkv, cache, 2 * p->tokens * kv * dim * s_.kv_bits / 8);
@@ -303,8 +360,8 @@ class Lowering {
     const int picked = act(*p, c_.index_topk, 4);
     const double n = std::min(static_cast<double>(keys), seen());
     e_.attention("LightningIndexer", at, {q, w}, cache, picked,
-                 {p->sequences, s_.query_len * c_.index_heads, n, c_.index_dim, 0}, p->sequences,
-                 static_cast<double>(c_.index_dim) * n * s_.kv_bits / 8);
+                 {p->sequences, s_.query_len * c_.index_heads, n, c_.index_dim, 0, 2, s_.kv_bits},
+                 p->sequences, static_cast<double>(c_.index_dim) * n * s_.kv_bits / 8);
   }
 
   void compressed(Part* p, const std::string& module, const LayerSizes& l) {
@@ -379,9 +436,13 @@ class Lowering {
     const std::int64_t width = std::max<std::int64_t>(1, inner / degree);
     const int up = linear(module + ".gate_up_proj", in, rows, c_.hidden, 2 * width, bits, abits);
     const int mid = out_.tensor(TensorKind::activation, rows * width * 2);
-    e_.vector(bits == 16 ? "SwiGlu" : "DequantSwigluQuant", module, Family::pointwise, {up},
-              rows * width * 32, rows, mid);
-    e_.mark_quantised(mid);
+    if (s_.fused) {
+      e_.vector(bits == 16 ? "SwiGlu" : "DequantSwigluQuant", module, Family::pointwise, {up},
+                rows * width * 32, rows, mid);
+      e_.mark_quantised(mid);
+    } else {
+      chain(module, {"Swish", "Mul"}, up, rows * width, 2, mid);
+    }
     const int y = linear(module + ".down_proj", mid, rows, width, c_.hidden, bits, abits);
     if (spread_rows > 1) {
       e_.collective(sim::CollectiveKind::reduce_scatter, module, y, degree, rows * c_.hidden * 2);
@@ -393,7 +454,12 @@ class Lowering {
 
   int experts(Part* p, const std::string& module, int x, bool beside) {
     const int home = e_.stream;
-    if (beside) e_.stream = p->stream + 2;
+    const int home_comm = e_.comm_stream;
+    // On the collectives' stream of the block that it is beside it would hold that up.
+    if (beside) {
+      e_.stream = p->stream + 2;
+      e_.comm_stream = p->stream + 3;
+    }
     const std::int64_t all = c_.n_experts + c_.zero_experts;
     const int logits = linear(module + ".gate", x, p->tokens, c_.hidden, all, 32, 32);
     const int picked = act(*p, c_.topk, 12);
@@ -408,11 +474,14 @@ class Lowering {
         exchanged ? std::max<std::int64_t>(1, rows_of_rank / s_.attn_tp) : rows_of_rank;
     const std::int64_t total = exchanged ? rows_of_rank * s_.attn_dp : rows_of_rank;
     const std::int64_t ranks = std::min(s_.ep, c_.n_experts);
-    const Spread sp = spread(c_.n_experts, exchanged ? ranks : 1, total, s_.zipf);
+    const Spread sp = spread(c_.n_experts, exchanged ? ranks : 1, total, s_.zipf, s_.even_experts);
     int rows =
         out_.tensor(TensorKind::activation, std::max(sent, sp.rows) * c_.hidden * act_bits / 8);
     e_.vector("MoeInitRouting", module, Family::routing, {x, picked}, sent * c_.hidden * 4, 0,
               rows);
+    // Rows for each rank are counted on the device, and an all_to_all with splits takes them from the
+    // host; the dispatch of decode does not.
+    if (exchanged && s_.prefill) e_.read_by_host();
     if (exchanged)
       e_.exchange(sim::CollectiveKind::dispatch, module, rows, ranks,
                   sent * c_.hidden * act_bits / 8, s_.zipf);
@@ -445,6 +514,7 @@ class Lowering {
       e_.collective(sim::CollectiveKind::all_reduce, module, y, s_.moe_tp,
                     p->tokens * c_.hidden * 2);
     e_.stream = home;
+    e_.comm_stream = home_comm;
     return y;
   }
 

@@ -9,6 +9,12 @@
 
 namespace tk {
 
+// Embeddings of n-grams beside that of the token: each a lookup and a projection to hidden, and the
+// small operators that make their indices.
+struct NgramSizes {
+  std::int64_t lookups = 0, width = 0, small_operators = 0;
+};
+
 struct ConfigStep {
   bool prefill = false;
   std::int64_t sequences = 1;  // of one data-parallel group
@@ -22,7 +28,10 @@ struct ConfigStep {
   std::int64_t micro_batches = 1;  // side by side on streams of their own
   bool streams = false;            // shared experts beside the routed ones
   bool shared_elsewhere = false;   // shared experts are on other ranks
+  NgramSizes ngrams;
+  bool fused = true;  // false: PyTorch's own operators for norms, rotations and activations
   double zipf = 0;
+  bool even_experts = true;  // false: tokens pick at random, and the rank with most of them decides
 };
 
 // `json` is the text of config.json; `file` names it in errors. Throws TK1413 for sizes, TK1414 for

@@ -17,16 +17,21 @@ std::vector<double> shares(std::int64_t n, double zipf) {
 
 }  // namespace
 
-Spread spread(std::int64_t experts, std::int64_t ranks, std::int64_t rows, double zipf) {
+Spread spread(std::int64_t experts, std::int64_t ranks, std::int64_t rows, double zipf,
+              bool even) {
   const std::vector<double> p = shares(experts, zipf);
   // Expert i lies on rank i mod ranks, so rank 0 has the most wanted one.
   double mine = 0;
+  for (std::size_t i = 0; i < p.size(); i += static_cast<std::size_t>(ranks)) mine += p[i];
+  double got = mine * static_cast<double>(rows);
+  // Picks at random do not spread evenly: the most that one of n ranks is expected to get.
+  if (!even && ranks > 1)
+    got += std::sqrt(2 * got * std::log(static_cast<double>(ranks)));
+  got = std::min(got, static_cast<double>(rows));
   double hit = 0;
-  for (std::size_t i = 0; i < p.size(); i += static_cast<std::size_t>(ranks)) {
-    mine += p[i];
-    hit += 1 - std::pow(1 - p[i], static_cast<double>(rows));
-  }
-  return {std::max<std::int64_t>(1, std::llround(mine * static_cast<double>(rows))),
+  for (std::size_t i = 0; i < p.size(); i += static_cast<std::size_t>(ranks))
+    hit += 1 - std::pow(1 - std::min(1.0, p[i] / mine), got);
+  return {std::max<std::int64_t>(1, std::llround(got)),
           std::max<std::int64_t>(1, std::llround(hit))};
 }
 

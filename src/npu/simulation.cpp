@@ -141,8 +141,8 @@ std::string summary_text(const Simulation& s) {
   if (s.band.cases > 0) {
     out += fmt::format(
         "band            {:.3f} to {:.3f} ms: 9 of 10 of {} published {}s were off by at most "
-        "{:.0f} % (half by {:.0f} %);\n"
-        "                costs were fitted to these cases, so another model may be further off\n",
+        "{:.0f} % (half by {:.0f} %),\n"
+        "                each predicted by costs that were fitted without its model\n",
         s.step_ms() / (1 + s.band.p90), s.step_ms() * (1 + s.band.p90), s.band.cases, s.band.kind,
         100 * s.band.p90, 100 * s.band.median);
   } else {

@@ -191,14 +191,14 @@ std::string compare_text(const std::string& a_json, const std::string& a_name,
   std::string out = fmt::format("A {:.3f} ms  {}\nB {:.3f} ms  {}\n", ta, a_name, tb, b_name);
   const double ratio = ta > 0 ? tb / ta : 0;
   const Band band = band_of("ratio");
-  const bool pending = band.cases == 0 || std::abs(std::log(ratio)) < std::log1p(band.median);
+  const bool pending = band.cases == 0 || std::abs(std::log(ratio)) < std::log1p(band.p90);
   out += fmt::format("B / A {:.3f}: {}\n", ratio,
                      !pending ? (ratio < 1 ? "B is faster" : "A is faster")
                      : band.cases == 0
                          ? "pending, the error of such a ratio is not known"
-                         : fmt::format("pending, half of {} published ratios were off by {:.0f} % "
-                                       "or more",
-                                       band.cases, 100 * band.median));
+                         : fmt::format("pending, the difference is below the band: 9 of 10 of {} "
+                                       "published ratios were off by at most {:.0f} %",
+                                       band.cases, 100 * band.p90));
   std::map<std::string, double> sum;
   for (const auto& [name, time] : times_of(a, a_name)) sum[name] -= time;
   for (const auto& [name, time] : times_of(b, b_name)) sum[name] += time;

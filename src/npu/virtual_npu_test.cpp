@@ -278,6 +278,32 @@ TEST(Options, NamesAreChecked) {
   EXPECT_EQ(code_of([] { parse_effects("l2,hbm"); }), "TK1418");
 }
 
+// VN-113: a model of the fit is predicted by costs that have not seen it; another by those of the file.
+TEST(Costs, AModelIsHeldOut) {
+  CostFile c = default_costs();
+  ASSERT_FALSE(c.without.empty());
+  const auto& [model, values] = *c.without.begin();
+  ASSERT_FALSE(values.empty());
+  const CostFile held = costs_without(c, model);
+  for (const auto& [name, value] : values) {
+    EXPECT_EQ(held.numbers.at(name), value) << name;
+    EXPECT_NE(c.numbers.at(name), value) << name;
+  }
+  const CostFile same = costs_without(c, "a model that is not published");
+  for (const Fact& f : c.numbers.all) EXPECT_EQ(same.numbers.at(f.name), f.value);
+  c.without["m"]["wheels"] = 4;
+  EXPECT_EQ(code_of([&] { costs_without(c, "m"); }), "TK1412");
+  c.without["m"] = {{"hbm_read_share", 1.5}};
+  EXPECT_EQ(code_of([&] { costs_without(c, "m"); }), "TK1412");
+}
+
+// VN-28: at random the busiest rank gets more than the mean, and never more than there is.
+TEST(Routing, PicksAtRandomAreUneven) {
+  EXPECT_GT(spread(256, 32, 2048, 0, false).rows, spread(256, 32, 2048, 0).rows);
+  EXPECT_EQ(spread(256, 1, 64, 0, false).rows, 64);
+  EXPECT_LE(spread(256, 32, 2, 0, false).rows, 2);
+}
+
 // VN-110: what is compiled in has the kinds that reports ask for, and enough cases behind them.
 TEST(Validation, BandsAreThere) {
   for (const char* kind : {"graph step", "eager step", "ratio"}) {

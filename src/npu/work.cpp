@@ -162,6 +162,7 @@ sim::Plan plan_of(const Step& step, const DeviceFile& device, const CostFile& co
     const KernelWork& k = step.kernels_[i];
     sim::Launch l = launch_of(k, device, costs);
     l.stream = k.stream;
+    l.host_sync = k.host_reads && mode == sim::Mode::eager;
     std::vector<sim::Access> accesses;
     for (const Operand& o : k.operands) {
       if (o.bytes <= 0) continue;

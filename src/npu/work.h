@@ -53,6 +53,7 @@ struct KernelWork {
   std::vector<Operand> operands;
   int stream = 0;
   std::optional<sim::Collective> collective;
+  bool host_reads = false;    // an eager host needs its result before it goes on
   bool default_rule = false;  // the operator has no cost rule of its own
 };
 
@@ -65,6 +66,7 @@ class Step {
   int tensor(TensorKind storage, std::int64_t bytes);
   std::int64_t bytes_of(int tensor) const { return sizes_[static_cast<std::size_t>(tensor)]; }
   void add(KernelWork kernel) { kernels_.push_back(std::move(kernel)); }
+  KernelWork& last() { return kernels_.back(); }
   const std::vector<KernelWork>& kernels() const { return kernels_; }
   int group(std::int32_t first, std::int32_t size, std::int32_t stride = 1);
   // Tokens of members to each other (VN-73); returns the index for Collective::traffic.

@@ -103,6 +103,50 @@ def test_published_cases(simulate, shared_models, tmp_path):
     assert sorted(answered) == sorted(records)
     assert all(p["predicted"] > 0 for p in result["predictions"])
     assert all(n["why"] for n in result["not_expressed"])
+    # VN-113: no figure is of constants that have seen its model. The peer's own are in no fit.
+    assert all(p["model_in_fit"] or p["kind"] == "peer baseline" for p in result["predictions"])
+    assert [b["kind"] for b in result["bands"]] == [b["kind"] for b in result["in_sample_bands"]]
+
+
+def test_records_that_cannot_be_expressed(simulate, shared_models, tmp_path):
+    """VN-05: what is not modelled has a reason of its own; the other records are predicted."""
+    source = shared_models.parent / "data" / "published_cases.json"
+    base = next(c for c in json.loads(source.read_text())["cases"] if c["id"] == "P120")
+    odd = {
+        "device": ("device", "family", "950DT"),
+        "products": ("quant", "experts", "MXFP4"),
+        "cache": ("quant", "kv", "INT3"),
+        "mode": ("execution", "mode", "by hand"),
+        "heads": ("parallel", "attn_tp", 7),
+        "batch": ("parallel", "attn_dp", "two"),
+        "stages": ("parallel", "pp", 4),
+        "config": ("model", None, "nobody_has_it"),
+        "metric": ("metric", "formula", "S+"),
+        "never": ("metric", "formula", "0*S"),
+        "missing": ("phase", None, None),
+    }
+    cases = [base]
+    for name, (group, field, value) in odd.items():
+        record = json.loads(json.dumps(base)) | {"id": name, "run": name}
+        if value is None:
+            del record[group]
+        elif field is None:
+            record[group] = value
+        else:
+            record[group][field] = value
+        cases.append(record)
+    # Unknown fields and absent degrees do no harm.
+    more = json.loads(json.dumps(base)) | {"id": "more", "run": "more", "colour": "blue"}
+    del more["parallel"]["moe_tp"], more["how_sure"]
+    path = tmp_path / "cases.json"
+    path.write_text(json.dumps({"cases": [*cases, more]}))
+    done = simulate("--cases", path, "--configs", source.parent / "model_configs", "--json")
+    result = json.loads(done.stdout)
+    assert {p["id"] for p in result["predictions"]} == {"P120", "more"}
+    why = {n["id"]: n["why"] for n in result["not_expressed"]}
+    assert set(why) == set(odd)
+    assert "950DT" in why["device"] and "MXFP4" in why["products"]
+    assert "nobody_has_it" in why["config"] and "phase" in why["missing"]
 
 
 def test_a_device_is_a_file(simulate, stories, tmp_path):
