@@ -5,8 +5,8 @@
 A constant starts at what a source says (PRIORS) and is pulled back to it as strongly as that source
 is sure; published steps, in logarithms, pull the other way (a ridge regression, linearised at the
 best point so far; far outliers count less). Every source, model, phase and kind weighs the same,
-however many records it has. For each model the same fit is made without its records: cost.json keeps
-those under "without", and `simulate --cases` predicts a model's records with them (VN-113).
+however many records it has. For each model the same fit is made without its records: cost.json
+keeps those under "without", and `simulate --cases` predicts a model's records with them (VN-113).
 --halves also fits on random halves of the models and tests on the others.
 Writes cost.json and fit.json.
 """
@@ -64,9 +64,7 @@ class Cases:
             json.dump(costs, file)
             file.flush()
             command = [self.binary, "simulate", "--cases", self.path, "--costs", file.name]
-            done = subprocess.run(
-                [*command, "--json"], check=True, capture_output=True, text=True
-            )
+            done = subprocess.run([*command, "--json"], check=True, capture_output=True, text=True)
         return json.loads(done.stdout)
 
 
@@ -130,12 +128,13 @@ class Linear:
             left = a.T @ (weight[:, None] * a) + numpy.diag(pull)
             right = -a.T @ (weight * (r - a @ self.x0)) + pull * priors
             x = numpy.clip(numpy.linalg.solve(left, right), low, high)
-        return dict(zip(self.names, x))
+        return dict(zip(self.names, x, strict=True))
 
     def uncertainty(self):
         left = self.jacobian.T @ self.jacobian / NOISE**2
         pull = numpy.diag([1 / PRIORS[n]["sd"] ** 2 for n in self.names])
-        return dict(zip(self.names, numpy.sqrt(numpy.diag(numpy.linalg.inv(left + pull)))))
+        errors = numpy.sqrt(numpy.diag(numpy.linalg.inv(left + pull)))
+        return dict(zip(self.names, errors, strict=True))
 
 
 def summary(errors):
@@ -193,9 +192,7 @@ def main():
         values = {}
         for name, log in held.items():
             values |= values_of(name, log)
-        out["without"][model] = {
-            m: v for m, v in values.items() if v != out["numbers"][m]["value"]
-        }
+        out["without"][model] = {m: v for m, v in values.items() if v != out["numbers"][m]["value"]}
     halves = []
     rng = random.Random(1)
     for _ in range(o.halves):

@@ -110,7 +110,8 @@ std::pair<int, int> bits_of(const std::string& text) {
   if (has(text, "W4A16")) return {4, 16};
   if (has(text, "W8A16")) return {8, 16};
   if (has(text, "W8A8") || text.starts_with("INT8")) return {8, 8};
-  if (text.empty() || has(text, "BF16") || has(text, "FP16") || has(text, "W16A16")) return {16, 16};
+  if (text.empty() || has(text, "BF16") || has(text, "FP16") || has(text, "W16A16"))
+    return {16, 16};
   not_modelled(cat("the quantisation '", text, "' is not known"));
 }
 
@@ -137,13 +138,14 @@ struct Scenario {
   std::string device;
   bool kernels_only = false;
   std::int64_t eager_before = 0;  // operators that the host launches before the graph
-  bool served = false;     // a server in front
-  bool in_pieces = false;  // the server's graph is cut at each attention
-  bool peer = false;       // a figure that a peer keeps
+  bool served = false;            // a server in front
+  bool in_pieces = false;         // the server's graph is cut at each attention
+  bool peer = false;              // a figure that a peer keeps
 };
 
-// What a server adds to a step: it plans and samples each, and works on every sequence. A graph that
-// is cut at attention is launched piece by piece by the host, which may take longer than the device.
+// What a server adds to a step: it plans and samples each, and works on every sequence. A graph
+// that is cut at attention is launched piece by piece by the host, which may take longer than the
+// device.
 double served_step(double device_s, const Scenario& s, const Step& step, const Facts& costs) {
   double host_us = 0;
   if (s.in_pieces) {
@@ -167,8 +169,8 @@ std::optional<NgramSizes> ngrams_of(const Record& r) {
   long long lookups = 0, projections = 0, width = 0, hidden = 0, small = 0;
   if (at == std::string::npos ||
       std::sscanf(text.c_str() + at,
-                  "%lld lookups, %lld projections %lld to %lld, about %lld small operators", &lookups,
-                  &projections, &width, &hidden, &small) != 5 ||
+                  "%lld lookups, %lld projections %lld to %lld, about %lld small operators",
+                  &lookups, &projections, &width, &hidden, &small) != 5 ||
       lookups != projections || lookups < 1 || lookups > 4096 || width < 1 || width > 1 << 20 ||
       small < 0 || small > 100000)
     return std::nullopt;
@@ -233,8 +235,8 @@ Scenario scenario_of(const Record& r, CaseResult* out) {
   const std::string klass = r.text(r.at("klass"), "klass");
   s.served = klass == "serving";
   s.peer = klass == "peer_baseline";
-  s.in_pieces = s.served && s.mode != sim::Mode::eager &&
-                (has(mode, "not stated") || has(mode, "assumed"));
+  s.in_pieces =
+      s.served && s.mode != sim::Mode::eager && (has(mode, "not stated") || has(mode, "assumed"));
   // Even only where a source says so: without a balancer tokens choose as they like.
   c.even_experts = has(r.prose("how_sure", "experts"), "balanced");
   // Recipes and servers bring fused operators; a bare model in PyTorch does not.

@@ -209,7 +209,8 @@ CostFile costs_without(const CostFile& costs, const std::string& model) {
     const auto fact = std::find_if(out.numbers.all.begin(), out.numbers.all.end(),
                                    [&](const Fact& f) { return f.name == name; });
     if (fact == out.numbers.all.end())
-      bad(costs.numbers.file, cat("'without' ", model, " has '", name, "', which is no number of it"));
+      bad(costs.numbers.file,
+          cat("'without' ", model, " has '", name, "', which is no number of it"));
     fact->value = value;
   }
   check_costs(out.numbers);

@@ -53,8 +53,8 @@ struct CostFile {
 };
 const CostFile& default_costs();
 CostFile load_costs(const std::string& path);
-// For a prediction of a record of `model`: costs that have not seen it. A model that the fit does not
-// know has no values of its own, and the file's are those.
+// For a prediction of a record of `model`: costs that have not seen it. A model that the fit does
+// not know has no values of its own, and the file's are those.
 CostFile costs_without(const CostFile& costs, const std::string& model);
 
 // In a graph kernels follow each other without the gaps of eager execution.

@@ -479,8 +479,8 @@ class Lowering {
         out_.tensor(TensorKind::activation, std::max(sent, sp.rows) * c_.hidden * act_bits / 8);
     e_.vector("MoeInitRouting", module, Family::routing, {x, picked}, sent * c_.hidden * 4, 0,
               rows);
-    // Rows for each rank are counted on the device, and an all_to_all with splits takes them from the
-    // host; the dispatch of decode does not.
+    // Rows for each rank are counted on the device, and an all_to_all with splits takes them from
+    // the host; the dispatch of decode does not.
     if (exchanged && s_.prefill) e_.read_by_host();
     if (exchanged)
       e_.exchange(sim::CollectiveKind::dispatch, module, rows, ranks,

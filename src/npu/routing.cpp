@@ -15,18 +15,22 @@ std::vector<double> shares(std::int64_t n, double zipf) {
   return p;
 }
 
+// The mean of the largest of n standard normal variables, by its limit for many (Gumbel); 1.52 of 8
+// where 1.42 is exact, 2.64 of 128 where 2.59 is.
+double expected_maximum(double n) {
+  const double most = std::sqrt(2 * std::log(n));
+  return most + (0.5772 - (std::log(std::log(n)) + std::log(4 * 3.14159265)) / 2) / most;
+}
+
 }  // namespace
 
-Spread spread(std::int64_t experts, std::int64_t ranks, std::int64_t rows, double zipf,
-              bool even) {
+Spread spread(std::int64_t experts, std::int64_t ranks, std::int64_t rows, double zipf, bool even) {
   const std::vector<double> p = shares(experts, zipf);
   // Expert i lies on rank i mod ranks, so rank 0 has the most wanted one.
   double mine = 0;
   for (std::size_t i = 0; i < p.size(); i += static_cast<std::size_t>(ranks)) mine += p[i];
   double got = mine * static_cast<double>(rows);
-  // Picks at random do not spread evenly: the most that one of n ranks is expected to get.
-  if (!even && ranks > 1)
-    got += std::sqrt(2 * got * std::log(static_cast<double>(ranks)));
+  if (!even && ranks > 1) got += std::sqrt(got) * expected_maximum(static_cast<double>(ranks));
   got = std::min(got, static_cast<double>(rows));
   double hit = 0;
   for (std::size_t i = 0; i < p.size(); i += static_cast<std::size_t>(ranks))

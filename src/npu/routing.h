@@ -14,8 +14,8 @@ struct Spread {
 
 // `rows` token-expert pairs of all ranks over `experts`, which lie in order on `ranks`. zipf 0:
 // all alike; else expert i is picked in proportion to 1 / (i + 1)^zipf, dealt out to ranks in turn.
-// `even` false: picks are random, so that the busiest of n ranks gets about sqrt(2 r ln n) more
-// than the mean of r (the expected maximum of n normal variables).
+// `even` false: picks are random, so that the busiest of n ranks gets sqrt(r) times the expected
+// maximum of n normal variables more than the mean of r.
 Spread spread(std::int64_t experts, std::int64_t ranks, std::int64_t rows, double zipf,
               bool even = true);
 

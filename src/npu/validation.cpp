@@ -95,8 +95,8 @@ std::string to_json(const Validation& v) {
 }
 
 std::string summary_text(const Validation& v) {
-  std::string out = fmt::format("{:<50} {:>6} {:>8} {:>8}\n", "kind (each model held out of the fit)",
-                                "cases", "median", "p90");
+  std::string out = fmt::format("{:<50} {:>6} {:>8} {:>8}\n",
+                                "kind (each model held out of the fit)", "cases", "median", "p90");
   for (const Band& b : v.bands)
     out += fmt::format("{:<50} {:>6} {:>6.1f} % {:>6.1f} %\n", b.kind, b.cases, 100 * b.median,
                        100 * b.p90);

@@ -12,12 +12,12 @@ namespace tk {
 // One published record: what was predicted, or why it was not.
 struct CaseResult {
   std::string id, run, source, model, phase, kind, unit;
-  double published = 0, predicted = 0;      // by costs that have not seen this model
-  double step_s = 0, published_step_s = 0;  // of one forward, where the record says so
+  double published = 0, predicted = 0;         // by costs that have not seen this model
+  double step_s = 0, published_step_s = 0;     // of one forward, where the record says so
   double in_sample = 0, in_sample_step_s = 0;  // by the costs that --target uses
   bool fitted = false;                         // the fit has seen the model, so the two differ
-  std::string refused;                      // not empty: not predicted, and why
-  std::vector<std::string> notes;           // what the prediction leaves out
+  std::string refused;                         // not empty: not predicted, and why
+  std::vector<std::string> notes;              // what the prediction leaves out
   bool informed = false;  // constants were read off this source: no evidence (VN-113)
   double error() const { return predicted / published - 1; }
 };
