@@ -130,6 +130,19 @@ class Linear:
             x = numpy.clip(numpy.linalg.solve(left, right), low, high)
         return dict(zip(self.names, x, strict=True))
 
+    def loss(self, residual, logs):
+        """What solve() makes least, of residuals by key: Huber's, and the pull to the sources."""
+        count, far, total = {}, FAR * NOISE, 0.0
+        for group in self.groups:
+            count[group] = count.get(group, 0) + 1
+        for key, group in zip(self.keys, self.groups, strict=True):
+            r = abs(residual[key][2])
+            size = r * r / 2 if r < far else far * r - far * far / 2
+            total += size / NOISE**2 / math.sqrt(count[group])
+        for n, p in PRIORS.items():
+            total += ((logs[n] - math.log(p["value"])) / p["sd"]) ** 2 / 2
+        return total
+
     def uncertainty(self):
         left = self.jacobian.T @ self.jacobian / NOISE**2
         pull = numpy.diag([1 / PRIORS[n]["sd"] ** 2 for n in self.names])
@@ -167,15 +180,24 @@ def main():
     costs = json.loads(Path(o.costs).read_text())
     # From where the last fit ended.
     logs = {n: log_of(n, costs) for n in PRIORS}
-    for i in range(o.rounds):
-        linear = Linear(cases, costs, logs, o.jobs)
-        models = set(linear.models)
-        following = linear.solve(models)
-        # Half of the last step each time: the linearisation holds nearby.
-        logs = {n: logs[n] + (following[n] - logs[n]) * (1 if i < 2 else 0.6) for n in logs}
-        shown = {n: float(f"{math.exp(v):.3g}") for n, v in logs.items()}
-        print(i, f"{numpy.mean(abs(linear.r)):.4f}", shown, flush=True)
     linear = Linear(cases, costs, logs, o.jobs)
+    models = set(linear.models)
+    least = linear.loss(residuals(cases.run(applied(costs, logs))), logs)
+    for i in range(o.rounds):
+        print(
+            i, f"{least:.3f}", {n: float(f"{math.exp(v):.3g}") for n, v in logs.items()}, flush=True
+        )
+        following, step = linear.solve(models), 1.0
+        while step > 0.1:  # shorter until it is a gain: far away the derivatives are others
+            tried = {n: logs[n] + step * (following[n] - logs[n]) for n in logs}
+            loss = linear.loss(residuals(cases.run(applied(costs, tried))), tried)
+            if loss < least - 0.01:
+                break
+            step /= 2
+        else:
+            break
+        logs, least = tried, loss
+        linear = Linear(cases, costs, logs, o.jobs)
     spread = linear.uncertainty()
     out = applied(costs, logs)
     for name, p in PRIORS.items():
