@@ -196,7 +196,9 @@ Scenario scenario_of(const Record& r, CaseResult* out) {
   Scenario s;
   ConfigStep& c = s.step;
   const auto degree = [&](const char* name, std::int64_t otherwise) {
-    return r.count(r.at("parallel", name), name, otherwise);
+    const std::int64_t n = r.count(r.at("parallel", name), name, otherwise);
+    if (n == 0 && otherwise != 0) r.fail(cat(name, " is 0; 1 or more is expected"));
+    return n;
   };
   c.prefill = r.text(r.at("phase"), "phase") == "prefill";
   c.attn_tp = degree("attn_tp", 1);

@@ -119,6 +119,7 @@ def test_records_that_cannot_be_expressed(simulate, shared_models, tmp_path):
         "mode": ("execution", "mode", "by hand"),
         "heads": ("parallel", "attn_tp", 7),
         "batch": ("parallel", "attn_dp", "two"),
+        "none": ("parallel", "attn_dp", 0),
         "stages": ("parallel", "pp", 4),
         "config": ("model", None, "nobody_has_it"),
         "metric": ("metric", "formula", "S+"),
