@@ -449,24 +449,41 @@ Structure sample_structure(const Timeline& t, const StepOps& ops, const std::str
       candidates.push_back(std::move(c));
     }
   }
-  // BD-38: the better candidate keeps an op.
+  // BD-38: the better candidate keeps an op; of equally good ones the longer, as a short sample (a
+  // dense layer whose products run on another stream) is found inside the longer ones, too.
+  auto size = [](const Candidate& c) {
+    std::size_t n = 0;
+    for (const StreamSegment& g : c.component.segments) n += g.ops.size();
+    return n;
+  };
   std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const Candidate& a, const Candidate& b) {
+                   [&](const Candidate& a, const Candidate& b) {
                      const Component &x = a.component, &y = b.component;
                      if (x.scores.sequence != y.scores.sequence)
                        return x.scores.sequence > y.scores.sequence;
                      if (x.scores.body != y.scores.body) return x.scores.body > y.scores.body;
+                     if (size(a) != size(b)) return size(a) > size(b);
                      if (x.type != y.type) return x.type < y.type;
                      return x.occurrence < y.occurrence;
                    });
-  std::vector<bool> used(ops.size());
+  std::vector<int> used(ops.size(), -1);  // by which candidate
+  std::map<std::string, std::size_t> contained;
   std::map<std::string, std::vector<Candidate>> by_type;
+  int number = 0;
   for (Candidate& c : candidates) {
     std::string conflict;
     std::size_t n = 0;
+    std::set<int> others;
     for (const StreamSegment& g : c.component.segments)
-      for (std::uint32_t op : g.ops)
-        if (used[op] && n++ < 20) conflict += cat(n > 1 ? ", " : "", op);
+      for (std::uint32_t op : g.ops) {
+        if (used[op] < 0) continue;
+        others.insert(used[op]);
+        if (n++ < 20) conflict += cat(n > 1 ? ", " : "", op);
+      }
+    if (n == size(c) && others.size() == 1) {
+      ++contained[c.component.type];
+      continue;
+    }
     if (n) {
       s.warnings.push_back(
           {"op_membership_conflict", cat(c.component.type, " occurrence ", c.component.occurrence,
@@ -474,9 +491,14 @@ Structure sample_structure(const Timeline& t, const StepOps& ops, const std::str
       continue;
     }
     for (const StreamSegment& g : c.component.segments)
-      for (std::uint32_t op : g.ops) used[op] = true;
+      for (std::uint32_t op : g.ops) used[op] = number;
+    ++number;
     by_type[c.component.type].push_back(std::move(c));
   }
+  for (const auto& [type, n] : contained)
+    s.warnings.push_back({"contained_windows", cat(type, ": ", n,
+                                                   " stretches that lie whole in a longer "
+                                                   "component were left out")});
   for (auto& [type, v] : by_type)
     std::sort(v.begin(), v.end(),
               [](const Candidate& a, const Candidate& b) { return a.start < b.start; });

@@ -1,0 +1,148 @@
+"""`tokamak emit profiling --project`: the project's own switch, or a snippet (PF-01, PF-02)."""
+
+import subprocess
+import sys
+import types
+
+import pytest
+
+CONTEXT = '''
+import torch_npu
+
+
+class FakeContextManager:
+    def step(self):
+        return
+
+    def stop(self):
+        return
+
+
+def create_profiler(enable_profiler=False, profile_save_path="prof", active=3, repeat=1, skip_first=3):
+    return torch_npu.make(profile_save_path, active, skip_first)
+
+
+class ProfilerManager:
+    def __init__(self):
+        self.status = None
+        self.current_profiler = FakeContextManager()
+
+    def set_status(self, is_prefill):
+        if self.status is None and is_prefill:
+            self.status = "prefill"
+            self.current_profiler = create_profiler(
+                enable_profiler=True, profile_save_path="prefill",  # Vorfüllung
+                active=1, repeat=1, skip_first=0)
+            self.current_profiler.start()
+        elif self.status == "prefill" and not is_prefill:
+            self.status = "decode"
+            self.current_profiler.stop()
+            self.current_profiler = create_profiler(enable_profiler=True, profile_save_path="decode")
+            self.current_profiler.start()
+'''
+YAML = "model_config:\n  exe_mode: eager\nscheduler_config:\n  max_new_tokens: {}\n"
+LOOP = """
+def serve(model, batches, profiler):
+    for batch in batches:
+        with {}:
+            model(batch)
+"""
+
+
+def emit(binary, *args, code=0):
+    done = subprocess.run(
+        [str(binary), "emit", "profiling", *map(str, args)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture
+def framework(tmp_path):
+    root = tmp_path / "project"
+    (root / "executor" / "utils").mkdir(parents=True)
+    (root / "executor" / "utils" / "profiler_context.py").write_text(CONTEXT)
+    (root / "executor" / "model_runner.py").write_text("def define_profiler():\n    pass\n")
+    (root / "run.yaml").write_text(YAML.format(256))
+    return root
+
+
+def profilers_of(root, monkeypatch):
+    """(folder, active, skip_first) of each profiler that a run of the patched file makes."""
+    made = []
+
+    class Profiler:
+        def start(self):
+            pass
+
+        stop = step = start
+
+    def make(*what):
+        made.append(what)
+        return Profiler()
+
+    monkeypatch.setitem(sys.modules, "torch_npu", types.SimpleNamespace(make=make))
+    names = {}
+    exec((root / "executor" / "utils" / "profiler_context.py").read_text(), names)
+    manager = names["ProfilerManager"]()
+    for is_prefill in (True, False, False):
+        manager.set_status(is_prefill)
+        manager.current_profiler.step()
+    return made
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (("--decode-steps", 20), [("prefill", 1, 0), ("decode", 20, 3)]),
+        (("--stage", "decode", "--skip", 5), [("decode", 10, 5)]),
+        (("--stage", "prefill"), [("prefill", 1, 0)]),
+    ],
+)
+def test_the_patch_sets_steps_and_stage(tokamak_binary, framework, monkeypatch, args, expected):
+    patch = framework.parent / "p.patch"  # PF-02
+    done = emit(
+        tokamak_binary, "--project", framework, "--yaml", framework / "run.yaml", "-o", patch, *args
+    )
+    assert done.stdout.startswith("way: framework: executor/utils/profiler_context.py is there")
+    assert "PF-L1" in patch.read_text()
+    subprocess.run(["git", "apply", str(patch)], cwd=framework, check=True)
+    assert "model_config:\n  enable_profiler: True\n" in (framework / "run.yaml").read_text()
+    assert profilers_of(framework, monkeypatch) == expected
+
+
+@pytest.mark.parametrize(
+    ("files", "way"),
+    [
+        ({"serve.py": LOOP.format("torch_npu.profiler.profile()")}, "framework"),
+        ({"models/a/config.yaml": "enable_profiler: False\n"}, "framework"),
+        ({"serve.py": LOOP.format("open('torch_npu.profiler')")}, "inject"),
+        ({"tool.py": "import torch_npu\np = torch_npu.profiler.profile()\n"}, "inject"),
+    ],
+)
+def test_the_way_is_told_from_the_code(tokamak_binary, tmp_path, files, way):  # PF-01
+    root = tmp_path / "project"
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    done = emit(tokamak_binary, "--project", root)
+    assert done.stdout.startswith(f"way: {way}")
+    assert ("def profile_steps" in done.stdout) == (way == "inject")
+
+
+def test_what_cannot_work_is_refused(tokamak_binary, framework):
+    for args, code in (
+        (("--project", framework / "no"), "TK1701"),
+        (("--project", framework, "--yaml", framework / "no.yaml"), "TK1701"),
+        (("--project", framework, "--level", "Level2"), "TK1703"),
+        (("--project", framework, "--stage", "timeline"), "TK1703"),
+    ):
+        assert code in emit(tokamak_binary, *args, code=2).stderr
+    (framework / "run.yaml").write_text(YAML.format(8))  # PF-17
+    args = ("--project", framework, "--yaml", framework / "run.yaml")
+    assert "TK1702" in (stderr := emit(tokamak_binary, *args, code=2).stderr)
+    assert "skip_first 3 + active 10 + 1 = 14" in stderr
