@@ -116,15 +116,19 @@ LayerOrder find_layers(const Timeline& t, const StepOps& ops, const std::vector<
   return one;
 }
 
-// How alike the kernels of two passes are: types in common over all, 0 to 1.
+// Kernels by type. Norms are one, whether the addition before is fused into them or not.
 using TypeBag = std::map<StringId, int>;
-TypeBag types_of(const Timeline& t, const StepOps& ops, const LayerOrder& order,
-                 const WalkedPass& pass) {
+StringId bag_key(const Kernel& k, const std::vector<Role>& roles) {
+  return roles[k.type] == Role::norm ? 0 : k.type;
+}
+TypeBag types_of(const Timeline& t, const StepOps& ops, const std::vector<Role>& roles,
+                 const LayerOrder& order, const WalkedPass& pass) {
   TypeBag bag;
   for (std::size_t i = pass.layers.front().begin; i < pass.layers.back().end; ++i)
-    ++bag[t.kernels[ops.ops[order.sequence[i]]].type];
+    ++bag[bag_key(t.kernels[ops.ops[order.sequence[i]]], roles)];
   return bag;
 }
+// Types in common over all, 0 to 1.
 double alike(const TypeBag& a, const TypeBag& b) {
   int both = 0, either = 0;
   for (const auto& [id, n] : a) {
@@ -140,13 +144,14 @@ double alike(const TypeBag& a, const TypeBag& b) {
 
 // The longest pass is the main model; of equally long ones of different kinds (an encoder and its
 // decoder) the last.
-std::size_t main_pass(const Timeline& t, const StepOps& ops, const LayerOrder& order) {
+std::size_t main_pass(const Timeline& t, const StepOps& ops, const std::vector<Role>& roles,
+                      const LayerOrder& order) {
   const auto& passes = order.walk.passes;
   std::size_t best = 0;
   for (std::size_t p = 1; p < passes.size(); ++p) {
     const std::size_t n = passes[p].layers.size(), most = passes[best].layers.size();
-    if (n > most || (n == most && alike(types_of(t, ops, order, passes[best]),
-                                        types_of(t, ops, order, passes[p])) < 0.75))
+    if (n > most || (n == most && alike(types_of(t, ops, roles, order, passes[best]),
+                                        types_of(t, ops, roles, order, passes[p])) < 0.75))
       best = p;
   }
   return best;
@@ -178,19 +183,31 @@ std::vector<StreamSegment> segments_of(const Timeline& t, const StepOps& ops,
 }
 
 // Kinds whose kernels differ much between layers become types of their own: self_attn, self_attn_2.
-void split_types(const Timeline& t, const StepOps& ops, Structure& s) {
+void split_types(const Timeline& t, const StepOps& ops, const std::vector<Role>& roles,
+                 Structure& s) {
   std::map<std::string, std::vector<std::size_t>> by_type;
   for (std::size_t c = 0; c < s.components.size(); ++c) by_type[s.components[c].type].push_back(c);
   for (auto& [type, members] : by_type) {
     std::vector<std::pair<TypeBag, std::vector<std::size_t>>> kinds;
+    std::vector<std::set<StringId>> attention;  // per kind: a full and a sliding one stay apart
     for (std::size_t c : members) {
       TypeBag bag;
+      std::set<StringId> anchors;
       for (const StreamSegment& g : s.components[c].segments)
         if (g.primary)
-          for (std::uint32_t i : g.ops) ++bag[t.kernels[ops.ops[i]].type];
+          for (std::uint32_t i : g.ops) {
+            const Kernel& k = t.kernels[ops.ops[i]];
+            ++bag[bag_key(k, roles)];
+            if (is_anchor(roles[k.type])) anchors.insert(k.type);
+          }
       std::size_t best = 0;
-      while (best < kinds.size() && alike(kinds[best].first, bag) < 0.75) ++best;
-      if (best == kinds.size()) kinds.push_back({bag, {}});
+      while (best < kinds.size() &&
+             (attention[best] != anchors || alike(kinds[best].first, bag) < 0.75))
+        ++best;
+      if (best == kinds.size()) {
+        kinds.push_back({bag, {}});
+        attention.push_back(anchors);
+      }
       kinds[best].second.push_back(c);
     }
     std::stable_sort(kinds.begin(), kinds.end(), [](const auto& a, const auto& b) {
@@ -203,6 +220,52 @@ void split_types(const Timeline& t, const StepOps& ops, Structure& s) {
       ++number;
     }
   }
+}
+
+// The passes that begin a step: every p-th, where kinds of passes repeat with period p (an encoder,
+// then its decoder; a draft model thrice, then the large one; a model, then its MTP head). A profile
+// that begins inside a step is cut where the device pauses longest. Without a period those of the
+// main model's kind.
+std::vector<std::size_t> step_starts(const Timeline& t, const StepOps& ops,
+                                     const std::vector<Role>& roles, const LayerOrder& order) {
+  const auto& passes = order.walk.passes;
+  const std::size_t n = passes.size();
+  std::vector<std::size_t> kinds, starts;
+  std::vector<TypeBag> bags;
+  for (std::size_t p = 0; p < n; ++p) {
+    bags.push_back(types_of(t, ops, roles, order, passes[p]));
+    std::size_t k = 0;
+    while (k < p && (passes[k].layers.size() != passes[p].layers.size() ||
+                     alike(bags[k], bags[p]) < 0.75))
+      ++k;
+    kinds.push_back(k);
+  }
+  const std::size_t main = n ? main_pass(t, ops, roles, order) : 0;
+  if (n < 2 || passes[main].layers.size() < 2) return starts;
+  for (std::size_t period = 1; period * 2 <= n; ++period) {
+    bool repeats = true;
+    for (std::size_t p = 0; p + period < n && repeats; ++p)
+      repeats = kinds[p] == kinds[p + period];
+    if (!repeats) continue;
+    // Time between passes, summed over those at the same place of a period.
+    auto at = [&](std::size_t i) -> const Kernel& { return t.kernels[ops.ops[order.sequence[i]]]; };
+    std::vector<Ns> pause(period), count(period);
+    for (std::size_t p = 1; p < n; ++p) {
+      Ns widest = 0;
+      for (std::size_t i = passes[p - 1].layers.back().end; i <= passes[p].layers.front().begin; ++i)
+        widest = std::max(widest, at(i).start - at(i - 1).end());
+      pause[p % period] += widest;
+      ++count[p % period];
+    }
+    std::size_t first = 0;
+    for (std::size_t o = 1; o < period; ++o)
+      if (count[0] && count[o] && pause[o] / count[o] > 2 * (pause[first] / count[first])) first = o;
+    for (std::size_t p = first; p < n; p += period) starts.push_back(p);
+    return starts;
+  }
+  for (std::size_t p = 0; p < n; ++p)
+    if (kinds[p] == kinds[main]) starts.push_back(p);
+  return starts;
 }
 
 }  // namespace
@@ -242,15 +305,15 @@ Structure auto_structure(const Timeline& t, const StepOps& ops, const std::vecto
                           "stream; name the blocks with --structure and --samples"});
   }
   // What comes before the main model is an encoder or a draft, after it the MTP head.
-  const std::size_t longest = main_pass(t, ops, order);
-  const TypeBag main_types = types_of(t, ops, order, passes[longest]);
+  const std::size_t longest = main_pass(t, ops, roles, order);
+  const TypeBag main_types = types_of(t, ops, roles, order, passes[longest]);
   int before = 0, after = 0, global = 0;
   for (std::size_t p = 0; p < passes.size(); ++p) {
     std::string name = "main";
     if (p < longest) name = cat("before", before++ ? cat("_", before) : "");
     if (p > longest)
       name = passes[p].layers.size() == passes[longest].layers.size() &&
-                     alike(main_types, types_of(t, ops, order, passes[p])) >= 0.75
+                     alike(main_types, types_of(t, ops, roles, order, passes[p])) >= 0.75
                  ? cat("main_", ++after + 1)
                  : cat("mtp_head", after++ ? cat("_", after) : "");
     Phase phase;
@@ -291,7 +354,7 @@ Structure auto_structure(const Timeline& t, const StepOps& ops, const std::vecto
     if (c.type == "dense_mlp") c.type = ffn_kind(t, ops, roles, all);
     if (c.type == "self_attn") c.type = attention_kind(t, ops, roles, all, false);
   }
-  split_types(t, ops, s);
+  split_types(t, ops, roles, s);
   for (Phase& phase : s.phases) {
     std::map<std::vector<std::string>, std::vector<int>> kinds;
     for (int l = 0; l < phase.layers; ++l) {
@@ -317,32 +380,20 @@ std::size_t cut_passes(Timeline& t, const std::vector<Role>& roles) {
   const LayerOrder order = find_layers(t, ops, roles);
   const auto& passes = order.walk.passes;
   const auto& sequence = order.sequence;
-  if (passes.size() < 2 || order.periodic) return 0;
-  std::size_t longest = 0;
-  for (const auto& p : passes) longest = std::max(longest, p.layers.size());
-  if (longest < 2) return 0;
-  // A pass of full length begins a step; shorter ones after it (an MTP head) belong to it. Passes of
-  // equal length with other kernels are an encoder and its decoder.
-  std::size_t whole = 0;
-  TypeBag first;
-  for (const auto& p : passes) {
-    if (p.layers.size() != longest) continue;
-    const TypeBag bag = types_of(t, ops, order, p);
-    if (whole++ == 0)
-      first = bag;
-    else if (alike(first, bag) < 0.75)
-      return 0;
-  }
-  if (whole < 2) return 0;
+  const std::vector<std::size_t> starts = step_starts(t, ops, roles, order);
+  if (starts.size() < 2) return 0;
   // Between two passes stand the end of one (final norm, head, sampling) and the beginning of the
   // next (inputs, embedding). Where the first pass shows its beginning whole, or the last one its
   // end, the same kernels tell the cut; else it is the widest pause of the device.
   auto type_at = [&](std::size_t i) { return t.kernels[ops.ops[sequence[i]]].type; };
-  const std::size_t head = passes.front().layers.front().begin;
-  const std::size_t tail_from = passes.back().layers.back().end, tail = sequence.size() - tail_from;
+  const bool from_start = starts.front() == 0,
+             to_end = passes.size() - starts.back() == starts[1] - starts[0];
+  const std::size_t head = from_start ? passes.front().layers.front().begin : 0;
+  const std::size_t tail_from = passes.back().layers.back().end,
+                    tail = to_end ? sequence.size() - tail_from : 0;
   std::vector<Ns> cuts{INT64_MIN};
-  for (std::size_t p = 1; p < passes.size(); ++p) {
-    if (passes[p].layers.size() != longest) continue;
+  for (std::size_t p : starts) {
+    if (p == starts.front()) continue;
     const std::size_t from = passes[p - 1].layers.back().end, to = passes[p].layers.front().begin;
     auto equal = [&](std::size_t a, std::size_t b, std::size_t n) {
       for (std::size_t i = 0; i < n; ++i)
@@ -367,7 +418,8 @@ std::size_t cut_passes(Timeline& t, const std::vector<Role>& roles) {
     k.step = static_cast<std::int32_t>(std::upper_bound(cuts.begin(), cuts.end(), k.start) -
                                        cuts.begin() - 1);
   t.notes.push_back(cat("no Step Id: the rows were cut into ", cuts.size(), " equal passes of ",
-                        longest, " layers, named pass0 to pass", cuts.size() - 1));
+                        passes[main_pass(t, ops, roles, order)].layers.size(),
+                        " layers, named pass0 to pass", cuts.size() - 1));
   return cuts.size();
 }
 

@@ -93,17 +93,25 @@ Walked periodic_layers(const Timeline& t, const StepOps& ops, const std::vector<
     for (std::size_t i = 0; i < period; ++i) equal += keys[at + i] == keys[begin + i];
     return equal * 4 >= period * 3;
   };
-  std::size_t first = begin;
-  while (first >= period && like(first - period)) first -= period;
   WalkedPass pass;
-  for (std::size_t at = first; at + period <= keys.size() && like(at); at += period) {
+  auto close = [&] {
+    if (pass.layers.size() >= 3) out.passes.push_back(std::move(pass));
+    pass = {};
+  };
+  for (std::size_t at = 0; at + period <= keys.size();) {
+    if (!like(at)) {
+      close();
+      ++at;
+      continue;
+    }
     WalkedLayer l;
     l.begin = at;
     l.end = at + period;
     l.cross = l.ffn = ffn ? at + ffn : l.end;
     pass.layers.push_back(l);
+    at += period;
   }
-  if (pass.layers.size() >= 3) out.passes.push_back(std::move(pass));
+  close();
   return out;
 }
 

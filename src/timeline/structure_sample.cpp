@@ -7,7 +7,9 @@
 
 #include "base/error.h"
 #include "timeline/input.h"
+#include "timeline/roles.h"
 #include "timeline/stream_pairs.h"
+#include "timeline/structure_walk.h"
 
 namespace tk {
 
@@ -221,7 +223,7 @@ struct Window {
 // moves, so a step costs the window's two ends and the positional comparison.
 class WindowScan {
  public:
-  WindowScan(const Timeline& t, const StepOps& ops) : t_(t), ops_(ops) {}
+  WindowScan(const Timeline& t, const StepOps& ops) : t_(t), ops_(ops), roles_(roles_of(t)) {}
 
   std::vector<Window> scan(const std::vector<std::uint32_t>& sequence,
                            const std::vector<std::uint32_t>& sample,
@@ -229,6 +231,19 @@ class WindowScan {
     std::vector<Window> out;
     const std::size_t n = sample.size();
     if (n == 0 || n > sequence.size()) return out;
+    // A norm is a norm, whether the addition before is fused into it or not: the first layer's is
+    // not. Not so in a sample of little else.
+    const bool any_norm = n >= 4;
+    auto name = [&](std::uint32_t op) {
+      const Kernel& k = t_.kernels[ops_.ops[op]];
+      return any_norm && roles_[k.type] == Role::norm ? std::uint64_t{0} : std::uint64_t{k.type};
+    };
+    auto shape = [&](std::uint32_t op) {
+      const Kernel& k = t_.kernels[ops_.ops[op]];
+      if (any_norm && roles_[k.type] == Role::norm)
+        return static_cast<std::uint64_t>(shape_width(t_.text(k.in_shapes)));
+      return (std::uint64_t{k.type} << 42) ^ (std::uint64_t{k.in_shapes} << 21) ^ k.out_shapes;
+    };
     std::map<std::uint64_t, int> names, shapes;  // sample's count minus window's count
     for (std::uint32_t op : sample) {
       ++names[name(op)];
@@ -284,13 +299,9 @@ class WindowScan {
       return static_cast<double>(shared) / (2.0 * static_cast<double>(n) - shared);
     }
   };
-  std::uint64_t name(std::uint32_t op) const { return t_.kernels[ops_.ops[op]].type; }
-  std::uint64_t shape(std::uint32_t op) const {
-    const Kernel& k = t_.kernels[ops_.ops[op]];
-    return (std::uint64_t{k.type} << 42) ^ (std::uint64_t{k.in_shapes} << 21) ^ k.out_shapes;
-  }
   const Timeline& t_;
   const StepOps& ops_;
+  std::vector<Role> roles_;
 };
 
 // BD-35: of overlapping windows of one stream the best stays, ties to the earliest.

@@ -311,8 +311,10 @@ class StreamWalk {
       WalkedLayer layer;
       layer.linear = linear_[a];
       layer.begin = norm_before(anchors_[a]);
-      if (a == 0 && (norms_.empty() || norms_.front() > anchors_[0])) layer.begin = first_product();
       const bool new_pass = a > 0 && is_seam(a - 1);
+      // Norms behind the blocks: the first layer of a pass has none before it.
+      if (norms_.front() > anchors_[0] && (a == 0 || new_pass))
+        layer.begin = anchors_[a] - (anchors_[0] - first_product());
       if (new_pass) {
         passes_.push_back(std::move(pass));
         pass = {};
