@@ -133,11 +133,19 @@ GraphAlignment align_graph(Timeline& t, const StepOps& ops, const std::vector<Ro
     if (now.coverage() < enough) continue;
     for (const auto& sequence : streams) {
       StringId module = 0;
+      std::vector<std::uint32_t> between;  // since the last aligned kernel
       for (std::uint32_t op : sequence) {
         Kernel& k = t.kernels[ops.ops[op]];
-        if (partner[op] >= 0)
-          module = t.strings.add(graph[static_cast<std::size_t>(partner[op])].module);
         k.module = module;
+        if (partner[op] < 0) {
+          between.push_back(op);
+          continue;
+        }
+        const std::string& path = graph[static_cast<std::size_t>(partner[op])].module;
+        k.module = module = t.strings.add(path);
+        if (layer_of(path).empty())  // the head's rows are picked before its norm
+          for (std::uint32_t b : between) t.kernels[ops.ops[b]].module = module;
+        between.clear();
       }
     }
     return now;

@@ -30,8 +30,8 @@ struct GraphAlignment {
 
 // Gives the step's kernels the module paths of `graph`: the longest common subsequence per stream,
 // the fullest stream first, of kernels that are for the same; products by the size of their weights
-// where that reaches 90 %. Copies and casts between go with the kernel before. Below 90 % nothing is
-// changed.
+// where that reaches 90 %. Copies and casts between go with the kernel before, or with one
+// behind them that is in no layer. Below 90 % nothing is changed.
 GraphAlignment align_graph(Timeline& t, const StepOps& ops, const std::vector<Role>& roles,
                            const std::vector<GraphKernel>& graph);
 

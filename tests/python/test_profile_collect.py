@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-CONTEXT = '''
+CONTEXT = """
 import torch_npu
 
 
@@ -39,7 +39,7 @@ class ProfilerManager:
             self.current_profiler.stop()
             self.current_profiler = create_profiler(enable_profiler=True, profile_save_path="decode")
             self.current_profiler.start()
-'''
+"""
 YAML = "model_config:\n  exe_mode: eager\nscheduler_config:\n  max_new_tokens: {}\n"
 LOOP = """
 def serve(model, batches, profiler):

@@ -127,7 +127,9 @@ def sparse_latent(w):
     for layer in range(6):
         norm(w, layer == 0, 7168)
         w.each("MlaPrologV3", "LightningIndexerProlog", "QuantLightningIndexerMetadata")
-        w.each("QuantLightningIndexer", "IndexerCompressEpilog", "KvQuantSparseAttnSharedkvMetadata")
+        w.each(
+            "QuantLightningIndexer", "IndexerCompressEpilog", "KvQuantSparseAttnSharedkvMetadata"
+        )
         w.each("KvQuantSparseAttnSharedkv", "TransposeBatchMatMul")
         w.add("QuantBatchMatmulV3", "8,16384;16384,7168")
         experts(w, 7168)
@@ -289,7 +291,12 @@ CASES = {
     ),
     "norms-behind": (norms_behind, {"self_attn": 7, "dense_mlp": 7}, {"main": 7}, (1, 0, 5)),
     "parallel": (parallel_blocks, {"self_attn": 8, "dense_mlp": 8}, {"main": 8}, (1, 0, 3)),
-    "sandwich": (sandwich, {"self_attn": 10, "self_attn_2": 2, "dense_mlp": 12}, {"main": 12}, (2, 0, 3)),
+    "sandwich": (
+        sandwich,
+        {"self_attn": 10, "self_attn_2": 2, "dense_mlp": 12},
+        {"main": 12},
+        (2, 0, 3),
+    ),
     "unknown-names": (unknown_names, {"mixer": 10, "dense_mlp": 10}, {"main": 10}, (1, 0, 3)),
     "graph-pieces": (graph_pieces, {"self_attn": 6, "dense_mlp": 6}, {"main": 6}, (1, 0, 3)),
     "draft-model": (
@@ -333,7 +340,9 @@ def test_layers_of_unseen_kinds(command, tmp_path, case, steps):  # noqa: F811
     assert {p["name"]: p["layers"] for p in draft["structure_spec"]["phases"]} == phases
     assert found == kinds
     assert tuple(len(unowned[k]) for k in ("pre", "between", "post")) == rest
-    if steps and case not in SEVERAL_SHAPES:  # the samples that were written find the same blocks again (BD-32)
+    if (
+        steps and case not in SEVERAL_SHAPES
+    ):  # the samples that were written find the same blocks again (BD-32)
         files = [tmp_path / "run" / n for n in ("structure_spec.json", "sample_ack.json")]
         args = ("--structure", files[0], "--samples", files[1], "--accept", "unmatched")
         run(command, tmp_path / "p", "-o", tmp_path / "run2", "--no-split", "--no-insights", *args)

@@ -32,7 +32,16 @@ def profile(folder, **kwargs):
 def breakdown(command, folder, out, *args, code=0):  # noqa: F811
     label = folder.name
     return run(
-        command, folder, "-o", out, "--label", label, "--no-insights", "--no-split", *args, code=code
+        command,
+        folder,
+        "-o",
+        out,
+        "--label",
+        label,
+        "--no-insights",
+        "--no-split",
+        *args,
+        code=code,
     )
 
 
@@ -104,9 +113,7 @@ def test_samples_are_moved(command, tmp_path):  # noqa: F811
     sample["tail_op"] = "SwiGlu"
     path.write_text(json.dumps(ack))
     # The last kernels of 20 MLPs are then in no block: a gate, which is accepted.
-    done = breakdown(
-        command, profile(tmp_path / "b", extra=4), out, "--accept", "unmatched"
-    )
+    done = breakdown(command, profile(tmp_path / "b", extra=4), out, "--accept", "unmatched")
     assert "your structure is used" in done.stdout
     moved = json.loads(path.read_text())["components"]["dense_mlp"]["stream_samples"][0]
     assert moved["op_indices"] == [i + 3 for i in before]
@@ -120,6 +127,9 @@ def test_questions(command, tmp_path):  # noqa: F811
     text = (out / "questions.md").read_text()
     assert text.count("\n## ") == 5
     assert "main: 20 layers; self_attn + dense_mlp x 20" in text
-    assert "- self_attn : excel 93-97 head=AddRmsNorm@93 tail=MatMulV2@97, neighbours MatMulV2@92" in text
+    assert (
+        "- self_attn : excel 93-97 head=AddRmsNorm@93 tail=MatMulV2@97, neighbours MatMulV2@92"
+        in text
+    )
     row = next(line for line in text.splitlines() if line.startswith("| FusedInferAttentionScore"))
     assert row == "| FusedInferAttentionScore | 20 | 1 | 1 | 0.000 |"
