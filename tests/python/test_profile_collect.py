@@ -18,7 +18,7 @@ class FakeContextManager:
         return
 
 
-def create_profiler(enable_profiler=False, profile_save_path="prof", active=3, repeat=1, skip_first=3):
+def create_profiler(enable_profiler=False, profile_save_path="prof", active=3, skip_first=3):
     return torch_npu.make(profile_save_path, active, skip_first)
 
 
@@ -32,12 +32,12 @@ class ProfilerManager:
             self.status = "prefill"
             self.current_profiler = create_profiler(
                 enable_profiler=True, profile_save_path="prefill",  # Vorfüllung
-                active=1, repeat=1, skip_first=0)
+                active=1, skip_first=0)
             self.current_profiler.start()
         elif self.status == "prefill" and not is_prefill:
             self.status = "decode"
             self.current_profiler.stop()
-            self.current_profiler = create_profiler(enable_profiler=True, profile_save_path="decode")
+            self.current_profiler = create_profiler(profile_save_path="decode")
             self.current_profiler.start()
 """
 YAML = "model_config:\n  exe_mode: eager\nscheduler_config:\n  max_new_tokens: {}\n"

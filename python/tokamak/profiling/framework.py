@@ -104,10 +104,10 @@ def _edit(path, text, stage, decode, prefill):
         )
 
     maker = function("create_profiler")
-    names = [a.arg for a in maker.args.args][-len(maker.args.defaults) :]
-    for name, default in zip(names, maker.args.defaults):
-        if name in decode:
-            edits.append((*span(default), str(decode[name])))
+    defaults = maker.args.defaults
+    for i, argument in enumerate(maker.args.args[-len(defaults) :] if defaults else []):
+        if argument.arg in decode:
+            edits.append((*span(defaults[i]), str(decode[argument.arg])))
     calls = [
         node
         for node in ast.walk(function("set_status"))
@@ -156,7 +156,8 @@ def _start_behind(tree, assignment):
 def _note(root, yaml, stage, decode, prefill):
     lines = [
         "Profiling with the project's own switch; apply with `git apply`, run as always.",
-        f"switch: model_config.{SWITCH}: True in {yaml or 'the YAML of the run (give it as --yaml)'}",
+        f"switch: model_config.{SWITCH}: True in "
+        + str(yaml or "the YAML of the run (give it as --yaml)"),
         f"prefill: active {prefill['active']}, skip_first {prefill['skip_first']}; decode: active "
         f"{decode['active']}, skip_first {decode['skip_first']}; wait 0, warmup 0, repeat 1",
         "level: Level1 with PipeUtilization",
