@@ -28,13 +28,15 @@ class StreamWalk {
 
   bool find() {
     find_anchors();
-    if (anchors_.size() < 2) return false;
+    if (anchors_.empty()) return false;
     find_norms();
     drop_head_norms();
     if (norms_.empty()) return false;
     merge_anchors();
     find_cross();
-    if (anchors_.size() < 2) return false;
+    // One layer alone stands between two norms.
+    if (anchors_.size() == 1 && (norms_.front() > anchors_[0] || norms_.back() < anchors_[0]))
+      return false;
     cut();
     return !passes_.empty();
   }
@@ -281,7 +283,7 @@ class StreamWalk {
     Counter usual_count;
     for (std::size_t a = 0; a + 1 < n; ++a)
       ++usual_count[static_cast<std::int64_t>(norms_between(last_of_[a], anchors_[a + 1]))];
-    std::size_t usual = 1, most = 0;
+    std::size_t usual = n == 1 ? 2 : 1, most = 0;
     for (const auto& [k, c] : usual_count)
       if (k > 0 && c > most) {
         most = c;
