@@ -193,7 +193,8 @@ std::unique_ptr<Analysis> analyse(const ProfileFiles& files, const ProfileOption
   Timeline& t = a.timeline;
   choose_device(t, options);
   a.label = options.label.empty() ? default_label(files) : options.label;
-  const std::optional<int> rank = files.rank ? files.rank : t.info.rank;
+  std::optional<int> rank = files.rank ? files.rank : t.info.rank;
+  if (!rank && options.rank >= 0) rank = options.rank;
   a.rank = rank ? std::to_string(*rank) : "unknown";
   a.roles = roles_of(t);
   if (!options.overview) cut_passes(t, a.roles);
