@@ -146,3 +146,79 @@ def test_what_cannot_work_is_refused(tokamak_binary, framework):
     args = ("--project", framework, "--yaml", framework / "run.yaml")
     assert "TK1702" in (stderr := emit(tokamak_binary, *args, code=2).stderr)
     assert "skip_first 3 + active 10 + 1 = 14" in stderr
+
+
+class Recorder:
+    """What the snippet asks of torch_npu, in order."""
+
+    def __init__(self):
+        self.events, self.profiles = [], []
+
+    def modules(self):
+        def profile(**asked):
+            self.profiles.append(asked)
+            self.events.append("begin")
+            recorder = self
+
+            class Running:
+                def __enter__(self):
+                    return self
+
+                def __exit__(self, *error):
+                    recorder.events.append("end")
+
+                def step(self):
+                    recorder.events.append("step")
+
+            return Running()
+
+        names = types.SimpleNamespace
+        profiler = names(
+            profile=profile,
+            schedule=lambda **numbers: numbers,
+            tensorboard_trace_handler=lambda path: path,
+            _ExperimentalConfig=lambda **config: config,
+            ProfilerLevel=names(Level1="Level1"),
+            AiCMetrics=names(PipeUtilization="PipeUtilization"),
+            ProfilerActivity=names(CPU="CPU", NPU="NPU"),
+        )
+        npu = names(synchronize=lambda: self.events.append("sync"))
+        return {"torch": names(npu=npu), "torch_npu": names(profiler=profiler)}
+
+
+def test_the_snippet_collects_a_usable_profile(tokamak_binary, monkeypatch):  # PF-03, PF-05
+    text = emit(tokamak_binary, "--decode-steps", 4, "--out", "prof").stdout
+    seen = Recorder()
+    for name, module in seen.modules().items():
+        monkeypatch.setitem(sys.modules, name, module)
+    names = {}
+    exec(text, names)
+    for stage in ("prefill", "decode"):
+        names[stage] = lambda state, stage=stage: seen.events.append(stage)
+    names["main"](lambda: "state", names["prefill"], names["decode"])
+    for asked in seen.profiles:
+        assert asked["experimental_config"]["profiler_level"] == "Level1"  # PF-10, PF-12
+        assert asked["experimental_config"]["aic_metrics"] == "PipeUtilization"
+        assert set(asked["activities"]) == {"CPU", "NPU"}  # PF-14
+        assert asked["record_shapes"] is True and asked["with_stack"] is False  # PF-13
+        assert asked["schedule"]["warmup"] == 0  # PF-18
+    assert [p["on_trace_ready"] for p in seen.profiles] == ["prof/prefill", "prof/decode"]  # PF-19
+    assert seen.events[:3] == ["prefill", "decode", "sync"]  # PF-16: compiled before the window
+    windows = " ".join(seen.events).split("begin")[1:]
+    for window, stage, active, skip in zip(
+        windows, ("prefill", "decode"), (1, 4), (0, 3), strict=True
+    ):
+        schedule = seen.profiles[stage == "decode"]["schedule"]
+        assert (schedule["active"], schedule["skip_first"]) == (active, skip)
+        events = window.split()[: window.split().index("end")]
+        runs, steps = events.count(stage), events.count("step")
+        assert runs >= active + skip and steps == runs + 1  # PF-17: one closing step
+        before = [events[i - 1] for i, e in enumerate(events) if e == "step"]
+        assert set(before) == {"sync"}  # PF-15
+
+
+def test_metrics_without_a_level_are_refused(tokamak_binary):  # PF-11
+    for level in ("Level0", "none"):
+        done = emit(tokamak_binary, "--level", level, "--metrics", "Memory", code=2)
+        assert "TK0921" in done.stderr and "--level Level1, or --metrics none" in done.stderr
+        emit(tokamak_binary, "--level", level, "--metrics", "none")

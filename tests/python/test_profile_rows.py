@@ -1,4 +1,4 @@
-"""The rows of the breakdown's specification that one small profile shows: numbers, gates, rules, the
+"""The rows of the breakdown specification that one small profile shows: numbers, gates, rules, the
 page and the insights. What is expected is counted here, not by Tokamak."""
 
 import json
