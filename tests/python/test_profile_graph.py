@@ -55,6 +55,14 @@ def test_blocks_are_those_of_the_paths(tokamak_binary, simulated, tmp_path):  # 
     assert blocks(tmp_path / "without", named) == blocks(tmp_path / "with", named)
 
 
+def test_measured_beside_simulated_is_headed(tokamak_binary, simulated, tmp_path):  # BD-161
+    small = ROOT / "tests" / "data" / "profiles" / "decode"
+    args = ("-o", tmp_path / "r", "--no-split", "--compare", small)
+    call(tokamak_binary, "profile", simulated / "with", *args)
+    page = (tmp_path / "r" / "history.html").read_text()
+    assert "Measured and simulated runs stand side by side" in page
+
+
 def test_another_model_is_not_taken(tokamak_binary, tmp_path):
     w = Writer()
     latent_with_mtp(w)

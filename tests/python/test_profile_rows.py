@@ -181,7 +181,7 @@ def test_gates(command, result, tmp_path):  # noqa: F811  BD-41, BD-80, BD-81
     run(command, result[0], "-o", tmp_path / "t", *args, *limit, *accepted)
 
 
-def test_an_old_draft_is_refused(command, result, tmp_path):  # noqa: F811  BD-30, BD-32
+def test_an_old_draft_is_refused(command, result, tmp_path):  # noqa: F811  BD-30, BD-32, BD-42
     (tmp_path / "spec.json").write_text('{"mode": "row_order"}')
     args = ("--structure", tmp_path / "spec.json", "--samples", result[1] / "sample_ack.json")
     assert "TK0914" in run(command, result[0], "-o", tmp_path / "r", *args, code=2).stderr
@@ -243,3 +243,50 @@ def test_an_unknown_annotation_is_told(command, result, tmp_path):  # noqa: F811
 def test_a_cut_down_run_keeps_its_count(result):  # BD-54
     spec = json.loads((result[1] / "structure_spec.json").read_text())
     assert spec["expected_layer_count"] == LAYERS
+
+
+def test_shares_of_a_step_add_up(result):  # PF-53
+    overview = json.loads((result[1] / "runs" / "a" / "overview.json").read_text())
+    for step in overview["steps"]:
+        parts = ("computing_us", "communication_not_overlapped_us", "free_us")
+        assert sum(step[p] for p in parts) == pytest.approx(step["stage_us"], abs=1e-3)
+
+
+def test_a_stream_that_runs_away_is_listed(command, tmp_path):  # noqa: F811  BD-79
+    w = Writer()
+    for layer in range(7):
+        if layer < 6:
+            norm(w, layer == 0)
+            w.each("MatMulV2", "FusedInferAttentionScore", "MatMulV2")
+            norm(w, False)
+            w.each("MatMulV2", "SwiGlu", "MatMulV2")
+        if layer > 0:  # of the layer before
+            w.add("PrefetchWeights", "64,64", stream=9)
+    w.write(tmp_path / "p")
+    run(command, tmp_path / "p", "-o", tmp_path / "r", "--label", "a")
+    (away,) = (
+        section((None, tmp_path / "r"), "self_attn")["displaced"]
+        or section((None, tmp_path / "r"), "dense_mlp")["displaced"]
+    )
+    assert away["stream_id"] == "9" and away["op_count"] == 6
+    text = page((None, tmp_path / "r"))
+    assert "Stream 9 runs away from this block: 6 kernels, median wall 5.0 µs" in text
+
+
+def test_a_large_hole_is_told(command, tmp_path):  # noqa: F811  BD-42
+    w = Writer()
+    for layer in range(6):
+        norm(w, layer == 0)
+        w.each("MatMulV2", "FusedInferAttentionScore", "MatMulV2")
+        norm(w, False)
+        w.each("MatMulV2", "SwiGlu", "MatMulV2")
+    norm(w, False)
+    w.each("MatMulV2", "ArgMaxV2", *["Cast"] * 31)
+    norm(w, True)
+    w.each("MatMulV2", "FusedInferAttentionScore", "MatMulV2")
+    norm(w, False)
+    w.each("MatMulV2", "SwiGlu", "MatMulV2")
+    norm(w, False)
+    w.write(tmp_path / "p")
+    done = run(command, tmp_path / "p", "-o", tmp_path / "r", "--no-split")
+    assert "large_unmatched_region: stream 2: 34 kernels in a row are in no block" in done.stderr
