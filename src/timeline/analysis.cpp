@@ -80,7 +80,8 @@ bool take_graph(Analysis& a, const ProfileOptions& o) {
   const std::string found = cat(std::lround(x.coverage() * 1000) / 10.0, " % of ", x.compute,
                                 " compute kernels are in the order of ", o.graph);
   if (!has_modules(a.timeline, a.ops) || x.coverage() < 0.9) {
-    a.warnings.push_back(cat(found, ", fewer than 90 %: structure and names are the automatic ones"));
+    a.warnings.push_back(
+        cat(found, ", fewer than 90 %: structure and names are the automatic ones"));
     return false;
   }
   a.timeline.notes.push_back(cat(found, "; names are the model's"));
@@ -231,8 +232,8 @@ std::unique_ptr<Analysis> analyse(const ProfileFiles& files, const ProfileOption
     return out;
   }
   const std::string rules = options.rules.empty() ? a.reuse.rules.string() : options.rules;
-  a.rules = rules.empty() ? default_rules(t, a.ops, a.roles, a.structure)
-                          : read_cluster_rules(rules);
+  a.rules =
+      rules.empty() ? default_rules(t, a.ops, a.roles, a.structure) : read_cluster_rules(rules);
   if (!options.outlier.empty()) a.rules.outlier = outlier_rule(options.outlier);
   a.alignment = align_steps(t, a.by_step, a.steps, a.choice.step, a.ops);
   make_theory(a, options);

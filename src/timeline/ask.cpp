@@ -15,14 +15,16 @@ namespace {
 // Names that say little of a layer, without V2, D (BD-52).
 bool is_auxiliary(std::string_view type) {
   static const std::set<std::string_view> names = {
-      "Cast",        "Reshape",    "Transpose", "DynamicQuant", "Dequant",        "Squeeze",
-      "Unsqueeze",   "Slice",      "Split",     "View",         "Contiguous",     "Identity",
-      "BroadcastTo", "ExpandDims", "Fill",      "ZerosLike",    "Concat",         "ScatterNdUpdate",
-      "RotaryMul",   "AivKernel"};
+      "Cast",       "Reshape",   "Transpose",       "DynamicQuant", "Dequant",
+      "Squeeze",    "Unsqueeze", "Slice",           "Split",        "View",
+      "Contiguous", "Identity",  "BroadcastTo",     "ExpandDims",   "Fill",
+      "ZerosLike",  "Concat",    "ScatterNdUpdate", "RotaryMul",    "AivKernel"};
   std::string_view base = type;
   while (!base.empty() && base.back() >= '0' && base.back() <= '9') base.remove_suffix(1);
-  if (base.size() < type.size() && base.ends_with('V')) return names.contains(base.substr(0, base.size() - 1));
-  return names.contains(type) || (type.ends_with('D') && names.contains(type.substr(0, type.size() - 1)));
+  if (base.size() < type.size() && base.ends_with('V'))
+    return names.contains(base.substr(0, base.size() - 1));
+  return names.contains(type) ||
+         (type.ends_with('D') && names.contains(type.substr(0, type.size() - 1)));
 }
 
 // Mean over the phases i mod p of pstdev/mean of their distances.
@@ -74,8 +76,8 @@ std::vector<LayerCandidate> layer_candidates(const Timeline& t, const StepOps& o
         if (i + 1 < sequence.size()) next.insert(type(i + 1));
       c.followers = next.size();
       c.gap_cv = INFINITY;
-      for (std::size_t p = 1; p <= std::min<std::size_t>(64, std::max<std::size_t>(2, at.size() / 4));
-           ++p) {
+      for (std::size_t p = 1;
+           p <= std::min<std::size_t>(64, std::max<std::size_t>(2, at.size() / 4)); ++p) {
         if (at.size() < 2 * p + 1) break;
         const double v = variation(at, p);
         if (v < c.gap_cv - 1e-9) {
@@ -105,10 +107,12 @@ std::string sample_line(const Timeline& t, const StepOps& ops, const Structure& 
   if (all.empty()) return {};
   const Component& c = *all[all.size() / 2];
   auto kernel = [&](std::uint32_t op) -> const Kernel& { return t.kernels[ops.ops[op]]; };
-  auto place = [&](std::uint32_t op) { return cat(t.text(kernel(op).type), "@", kernel(op).row + 2); };
-  std::string out = cat(type, " : excel ", kernel(c.ops.front()).row + 2, "-",
-                        kernel(c.ops.back()).row + 2, " head=", place(c.ops.front()),
-                        " tail=", place(c.ops.back()));
+  auto place = [&](std::uint32_t op) {
+    return cat(t.text(kernel(op).type), "@", kernel(op).row + 2);
+  };
+  std::string out =
+      cat(type, " : excel ", kernel(c.ops.front()).row + 2, "-", kernel(c.ops.back()).row + 2,
+          " head=", place(c.ops.front()), " tail=", place(c.ops.back()));
   const auto& own = c.segments.front().ops;
   for (const auto& [stream, sequence] : ops_by_stream(t, ops)) {
     if (stream != c.segments.front().stream) continue;
@@ -126,7 +130,9 @@ std::string sample_line(const Timeline& t, const StepOps& ops, const Structure& 
 std::string questions_text(const Timeline& t, const StepOps& ops, const Structure& s) {
   std::string main, draft, others;
   for (const Phase& p : s.phases) {
-    std::string& where = p.name.starts_with("main") ? main : p.name.starts_with("mtp") ? draft : others;
+    std::string& where = p.name.starts_with("main")  ? main
+                         : p.name.starts_with("mtp") ? draft
+                                                     : others;
     where += cat("- found: ", phase_text(p), "\n");
   }
   std::string out =
@@ -144,8 +150,10 @@ std::string questions_text(const Timeline& t, const StepOps& ops, const Structur
     if (const std::string line = sample_line(t, ops, s, type); !line.empty())
       out += cat("- ", line, "\n");
   if (!s.found) out += cat("- none: ", s.reason, "\n");
-  out += "\n## Kernels that may mark a layer\n\n| kernel | occurs | followers | per layer | variation |\n"
-         "|---|---|---|---|---|\n";
+  out +=
+      "\n## Kernels that may mark a layer\n\n| kernel | occurs | followers | per layer | variation "
+      "|\n"
+      "|---|---|---|---|---|\n";
   for (const LayerCandidate& c : layer_candidates(t, ops))
     out += fmt::format("| {} | {} | {} | {} | {:.3f} |\n", t.text(c.type), c.count, c.followers,
                        c.period, c.gap_cv);

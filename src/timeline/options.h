@@ -11,10 +11,10 @@ namespace tk {
 struct ProfileOptions {
   std::string path, out, label, stage, step = "auto";
   int rank = -1;
-  std::string graph;       // a captured model, for names and structure
+  std::string graph;           // a captured model, for names and structure
   std::string reuse = "auto";  // auto, all, spec, none (BD-20)
-  std::string run_folder;  // of this run, for what an earlier one left there
-  GraphReader read_graph;  // how it is read; empty where only profiles can be
+  std::string run_folder;      // of this run, for what an earlier one left there
+  GraphReader read_graph;      // how it is read; empty where only profiles can be
   std::string structure, samples, rules, taxonomy, annotations;
   std::string theory = "on", theory_decisions;  // on, off, or an operator_analysis.csv
   double theory_review_ratio = 0.8;

@@ -23,10 +23,10 @@ struct RankCollective {
 struct RankReport {
   std::vector<std::string> ranks;
   std::vector<RankCollective> collectives;
-  std::vector<std::size_t> last_count;  // per rank: how often it came last
-  std::vector<Ns> waiting;              // per rank, all collectives
+  std::vector<std::size_t> last_count;          // per rank: how often it came last
+  std::vector<Ns> waiting;                      // per rank, all collectives
   std::vector<Ns> file_waiting, file_transfer;  // the same from communication.json; -1: no file
-  std::string reason;                   // why nothing could be compared
+  std::string reason;                           // why nothing could be compared
 };
 
 // The n-th collective of a kind in a group of ranks is the same on all of them: they run in one

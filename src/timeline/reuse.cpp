@@ -251,7 +251,8 @@ Reuse find_reuse(const fs::path& run, const std::string& mode, const Timeline& t
     for (auto& [type, body] : ack["components"].items())
       if (body.is_object() && body.contains("stream_samples") && body["stream_samples"].is_array())
         for (json& sample : body["stream_samples"]) {
-          const int by = sample.is_object() ? move_sample(sample, old, old_streams, now, streams) : -1;
+          const int by =
+              sample.is_object() ? move_sample(sample, old, old_streams, now, streams) : -1;
           if (by < 0 || by > 5)
             medium.push_back(by < 0 ? cat("sample ", type, " not found")
                                     : cat("sample ", type, " moved by ", by));
@@ -281,8 +282,8 @@ Reuse find_reuse(const fs::path& run, const std::string& mode, const Timeline& t
     r.rules = rules;
     r.text += cat("; your rules of ", rules.filename().string(), " are used");
   } else if (!rules.empty()) {
-    r.text += cat("; your rules of ", rules.filename().string(), " are not applied:",
-                  rule_matches(rules, t, ops));
+    r.text += cat("; your rules of ", rules.filename().string(),
+                  " are not applied:", rule_matches(rules, t, ops));
   }
   if (take_structure && structure && have_samples) {
     if (r.tier == "small") write_json(run / "sample_ack.json", ack);

@@ -170,8 +170,7 @@ RunResult run_profile(const ProfileFiles& files, const ProfileOptions& o, const 
         write_own(cat(a.label, "_spec.json"), cluster_rules_json(a.rules));
     }
     if (o.ask)
-      write_output(r.run_folder / "questions.md",
-                   questions_text(a.timeline, a.ops, a.structure));
+      write_output(r.run_folder / "questions.md", questions_text(a.timeline, a.ops, a.structure));
     json inputs = inputs_json(a, o);
     inputs["written"] = written;
     write_json(r.run_folder / "inputs.json", inputs);

@@ -113,7 +113,8 @@ StepOps step_ops(const Timeline& t, std::int32_t step, const std::vector<std::ui
     std::int32_t stream = k.stream;
     if (const auto it = summary_stream.find(i); it != summary_stream.end()) stream = it->second;
     if (stream == no_stream) {
-      const std::string group = k.core == Core::communication ? collective_group(t.text(k.name)) : "";
+      const std::string group =
+          k.core == Core::communication ? collective_group(t.text(k.name)) : "";
       std::string name = k.core == Core::communication
                              ? cat("comm", group.empty() ? "" : ":", group)
                              : std::string("no stream");

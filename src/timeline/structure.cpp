@@ -74,8 +74,9 @@ void mark_regions(const Timeline& t, const StepOps& ops, Structure& s) {
         s.warnings.push_back(
             {"large_unmatched_region",
              cat("stream ", ops.stream_name(stream), ": ", run.size(),
-                 " kernels in a row are in no block, rows ", t.kernels[ops.ops[run.front()]].row + 2,
-                 " to ", t.kernels[ops.ops[run.back()]].row + 2, " as Excel counts them")});
+                 " kernels in a row are in no block, rows ",
+                 t.kernels[ops.ops[run.front()]].row + 2, " to ",
+                 t.kernels[ops.ops[run.back()]].row + 2, " as Excel counts them")});
       run.clear();
     };
     for (std::uint32_t op : sequence) {

@@ -84,8 +84,8 @@ struct LayerOrder {
   bool periodic = false;  // layers are told by repetition alone
 };
 
-// The main stream's kernels; where it does not hold whole layers (a graph's pieces run on streams of
-// their own, attention beside them), those of all compute streams.
+// The main stream's kernels; where it does not hold whole layers (a graph's pieces run on streams
+// of their own, attention beside them), those of all compute streams.
 LayerOrder find_layers(const Timeline& t, const StepOps& ops, const std::vector<Role>& roles) {
   LayerOrder one, all;
   const std::int32_t main = main_stream(t, ops, roles);
@@ -157,8 +157,8 @@ std::size_t main_pass(const Timeline& t, const StepOps& ops, const std::vector<R
   return best;
 }
 
-// The part of a sequence as segments of its streams; the one with most kernels, then the busiest, is
-// the primary.
+// The part of a sequence as segments of its streams; the one with most kernels, then the busiest,
+// is the primary.
 std::vector<StreamSegment> segments_of(const Timeline& t, const StepOps& ops,
                                        const std::vector<std::uint32_t>& part) {
   std::vector<StreamSegment> out;
@@ -223,9 +223,9 @@ void split_types(const Timeline& t, const StepOps& ops, const std::vector<Role>&
 }
 
 // The passes that begin a step: every p-th, where kinds of passes repeat with period p (an encoder,
-// then its decoder; a draft model thrice, then the large one; a model, then its MTP head). A profile
-// that begins inside a step is cut where the device pauses longest. Without a period those of the
-// main model's kind.
+// then its decoder; a draft model thrice, then the large one; a model, then its MTP head). A
+// profile that begins inside a step is cut where the device pauses longest. Without a period those
+// of the main model's kind.
 std::vector<std::size_t> step_starts(const Timeline& t, const StepOps& ops,
                                      const std::vector<Role>& roles, const LayerOrder& order) {
   const auto& passes = order.walk.passes;
@@ -235,8 +235,8 @@ std::vector<std::size_t> step_starts(const Timeline& t, const StepOps& ops,
   for (std::size_t p = 0; p < n; ++p) {
     bags.push_back(types_of(t, ops, roles, order, passes[p]));
     std::size_t k = 0;
-    while (k < p && (passes[k].layers.size() != passes[p].layers.size() ||
-                     alike(bags[k], bags[p]) < 0.75))
+    while (k < p &&
+           (passes[k].layers.size() != passes[p].layers.size() || alike(bags[k], bags[p]) < 0.75))
       ++k;
     kinds.push_back(k);
   }
@@ -244,22 +244,23 @@ std::vector<std::size_t> step_starts(const Timeline& t, const StepOps& ops,
   if (n < 2 || passes[main].layers.size() < 2) return starts;
   for (std::size_t period = 1; period * 2 <= n; ++period) {
     bool repeats = true;
-    for (std::size_t p = 0; p + period < n && repeats; ++p)
-      repeats = kinds[p] == kinds[p + period];
+    for (std::size_t p = 0; p + period < n && repeats; ++p) repeats = kinds[p] == kinds[p + period];
     if (!repeats) continue;
     // Time between passes, summed over those at the same place of a period.
     auto at = [&](std::size_t i) -> const Kernel& { return t.kernels[ops.ops[order.sequence[i]]]; };
     std::vector<Ns> pause(period), count(period);
     for (std::size_t p = 1; p < n; ++p) {
       Ns widest = 0;
-      for (std::size_t i = passes[p - 1].layers.back().end; i <= passes[p].layers.front().begin; ++i)
+      for (std::size_t i = passes[p - 1].layers.back().end; i <= passes[p].layers.front().begin;
+           ++i)
         widest = std::max(widest, at(i).start - at(i - 1).end());
       pause[p % period] += widest;
       ++count[p % period];
     }
     std::size_t first = 0;
     for (std::size_t o = 1; o < period; ++o)
-      if (count[0] && count[o] && pause[o] / count[o] > 2 * (pause[first] / count[first])) first = o;
+      if (count[0] && count[o] && pause[o] / count[o] > 2 * (pause[first] / count[first]))
+        first = o;
     for (std::size_t p = first; p < n; p += period) starts.push_back(p);
     return starts;
   }
@@ -294,7 +295,8 @@ Structure auto_structure(const Timeline& t, const StepOps& ops, const std::vecto
   const auto& passes = order.walk.passes;
   if (passes.empty()) {
     s.reason =
-        "no repeated attention with norms around it on any stream, nor anything else with norms and "
+        "no repeated attention with norms around it on any stream, nor anything else with norms "
+        "and "
         "matrix multiplications that repeats: not the inference of a transformer";
     return s;
   }

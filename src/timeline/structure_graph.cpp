@@ -24,7 +24,8 @@ std::uint64_t weight_size(std::string_view shapes) {
   while (!rest.empty()) {
     const std::size_t comma = rest.find(',');
     const auto dim = decimal_int(rest.substr(0, comma));
-    if (!dim || *dim <= 0 || *dim > (1LL << 40) || n > (1ULL << 62) / static_cast<std::uint64_t>(*dim))
+    if (!dim || *dim <= 0 || *dim > (1LL << 40) ||
+        n > (1ULL << 62) / static_cast<std::uint64_t>(*dim))
       return 0;
     n *= static_cast<std::uint64_t>(*dim);
     rest = comma == rest.npos ? std::string_view() : rest.substr(comma + 1);

@@ -17,11 +17,11 @@ struct GraphKernel {
 };
 // Reads a model (a .pt2, or a folder that optimize made) for a stage. Given by the command line, as
 // a Timeline knows nothing of graphs. Throws UserError.
-using GraphReader =
-    std::function<std::vector<GraphKernel>(const std::string& path, bool prefill)>;
+using GraphReader = std::function<std::vector<GraphKernel>(const std::string& path, bool prefill)>;
 
 struct GraphAlignment {
-  std::size_t compute = 0, aligned = 0;  // kernels with a meaning of their own, not copies and casts
+  std::size_t compute = 0,
+              aligned = 0;  // kernels with a meaning of their own, not copies and casts
   std::size_t graph_layers = 0, layers = 0;
   double coverage() const {
     return compute ? static_cast<double>(aligned) / static_cast<double>(compute) : 0;

@@ -210,8 +210,8 @@ class StreamWalk {
     return r == Role::matmul || r == Role::prolog || r == Role::grouped_matmul;
   }
 
-  // Norms of q and k as wide as the residual stream (OLMo 2): behind the block's projection, with no
-  // product between them and the attention kernel.
+  // Norms of q and k as wide as the residual stream (OLMo 2): behind the block's projection, with
+  // no product between them and the attention kernel.
   void drop_head_norms() {
     std::vector<std::size_t> kept;
     std::size_t n = 0;
@@ -241,8 +241,8 @@ class StreamWalk {
   }
 
   // Two attention kernels of a layer with a norm between them, but no MLP: the second reads an
-  // encoder's tokens (Whisper, T5). Where mixers of different kinds follow each other like that, and
-  // others have an MLP between, each block is a layer of its own (Nemotron-H).
+  // encoder's tokens (Whisper, T5). Where mixers of different kinds follow each other like that,
+  // and others have an MLP between, each block is a layer of its own (Nemotron-H).
   void find_cross() {
     const std::size_t n = anchors_.size();
     cross_.assign(n, 0);
@@ -295,8 +295,7 @@ class StreamWalk {
       const std::size_t norms = norms_between(last_of_[a], anchors_[a + 1]);
       if (norms <= usual) return false;
       return n < 7 || usual_count[static_cast<std::int64_t>(norms)] * 3 <= n - 1 ||
-             any_between(last_of_[a], anchors_[a + 1],
-                         [](Role r) { return r == Role::sampling; });
+             any_between(last_of_[a], anchors_[a + 1], [](Role r) { return r == Role::sampling; });
     };
     auto norm_after = [&](std::size_t from,
                           std::size_t k) {  // the k-th, from 1; seq end if there is none
