@@ -227,7 +227,7 @@ Reuse find_reuse(const fs::path& run, const std::string& mode, const Timeline& t
   std::vector<std::string> large, medium;
   int moved = 0;
   if (old.empty() || !have_samples) {
-    large.push_back("the files of the last run are of another schema or missing");
+    large.emplace_back("the files of the last run are of another schema or missing");
   } else {
     const Streams old_streams = by_stream(old), streams = by_stream(now);
     const Counts before = count_names(old), after = count_names(now);

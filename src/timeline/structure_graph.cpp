@@ -95,6 +95,7 @@ GraphAlignment align_graph(Timeline& t, const StepOps& ops, const std::vector<Ro
   std::stable_sort(streams.begin(), streams.end(),
                    [](const auto& a, const auto& b) { return a.size() > b.size(); });
   std::vector<Role> graph_roles;
+  graph_roles.reserve(graph.size());
   for (const GraphKernel& k : graph) graph_roles.push_back(role_of(k.type, {}, Core::unknown));
   for (bool sizes : {true, false}) {
     GraphAlignment now;

@@ -41,6 +41,7 @@ Run longest_run(const std::vector<StringId>& keys, std::size_t period) {
 Walked periodic_layers(const Timeline& t, const StepOps& ops, const std::vector<Role>& roles,
                        const std::vector<std::uint32_t>& sequence) {
   std::vector<StringId> keys;
+  keys.reserve(sequence.size());
   for (std::uint32_t op : sequence) keys.push_back(t.kernels[ops.ops[op]].type);
   auto role = [&](std::size_t i) { return roles[keys[i]]; };
   constexpr std::size_t longest_period = 400;

@@ -93,8 +93,8 @@ class StreamWalk {
     // Attention that is not fused: a softmax between two batched matrix multiplications.
     for (std::size_t i = lo_; i < hi_; ++i) {
       if (t_.text(at(i).type).find("oftmax") == std::string_view::npos) continue;
-      auto batched_near = [&](int direction) {
-        for (int d = 1; d <= 12; ++d) {
+      auto batched_near = [&](std::ptrdiff_t direction) {
+        for (std::ptrdiff_t d = 1; d <= 12; ++d) {
           const auto j = static_cast<std::ptrdiff_t>(i) + direction * d;
           if (j < static_cast<std::ptrdiff_t>(lo_) || j >= static_cast<std::ptrdiff_t>(hi_))
             return false;

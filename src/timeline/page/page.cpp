@@ -380,7 +380,8 @@ std::string profile_page(const PageInput& in) {
   out += cards(in);
   out +=
       "<section id=timeline><h2>Timeline <small id=range></small></h2><div id=view><noscript>The "
-      "timeline needs JavaScript; all tables below do not.</noscript>"
+      "timeline needs JavaScript; all tables below do "
+      "not.<style>#canvas{display:none}</style></noscript>"
       "<canvas id=canvas tabindex=0 aria-label=\"timeline of the step: streams as "
       "tracks\"></canvas><div id=tip hidden></div></div><div id=detail></div></section>\n";
   if (in.metrics) {
