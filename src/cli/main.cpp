@@ -1,11 +1,13 @@
 // tokamak: the command line. The only place that catches.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <new>
 
 #include "base/error.h"
 #include "cli/cli.h"
+#include "cli/profile_graph.h"
 #include "timeline/command.h"
 #include "timeline/emit_profiling.h"
 
@@ -17,11 +19,15 @@ constexpr int our_bug = 3;
 int run(int argc, char** argv) {
   // profile parses its own arguments: it stands alone.
   if (argc > 1 && std::string_view(argv[1]) == "profile")
-    return tk::profile_command(argc - 1, argv + 1);
+    return tk::profile_command(argc - 1, argv + 1, tk::cli::model_kernels);
   if (argc > 1 && (std::string_view(argv[1]) == "lint" || std::string_view(argv[1]) == "diagnose"))
     return tk::cli::python_command(argc - 1, argv + 1);
   if (argc > 2 && std::string_view(argv[1]) == "emit" && std::string_view(argv[2]) == "profiling")
-    return tk::emit_profiling_command(argc - 2, argv + 2);
+    // Whether a project profiles itself is a question about its Python.
+    return std::any_of(argv + 3, argv + argc,
+                       [](std::string_view a) { return a.starts_with("--project"); })
+               ? tk::cli::python_command(argc - 2, argv + 2)
+               : tk::emit_profiling_command(argc - 2, argv + 2);
   CLI::App app("Makes a PyTorch LLM run fast, and proves that it still is the same model.",
                "tokamak");
   app.set_version_flag("--version", std::string("tokamak ") + TK_VERSION);

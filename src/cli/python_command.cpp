@@ -1,5 +1,5 @@
-// tokamak lint, tokamak diagnose: written in Python (only CPython parses Python rightly; what is
-// diagnosed runs there). This finds the interpreter and becomes it.
+// tokamak lint, diagnose, emit profiling --project: written in Python (only CPython parses Python
+// rightly; what is diagnosed runs there). This finds the interpreter and becomes it.
 #include <unistd.h>
 
 #include <cerrno>
@@ -84,6 +84,9 @@ int python_command(int argc, char** argv) {
                              const_cast<char*>(program), const_cast<char*>(package.c_str())};
   for (int i = 0; i < argc; ++i) args.push_back(argv[i]);
   args.push_back(nullptr);
+  // What is written in Python may call this program again.
+  std::error_code failed;
+  setenv("TOKAMAK_BIN", fs::read_symlink("/proc/self/exe", failed).c_str(), 0);
   execv(python.c_str(), args.data());
   throw UserError("TK1104", cat("cannot start ", python, ": ", std::strerror(errno)))
       .help("set TOKAMAK_PYTHON to a Python interpreter (3.8 or newer)");

@@ -70,6 +70,27 @@ void guess_stage(Analysis& a, const ProfileOptions& options) {
   a.stage_origin = "auto:unknown";
 }
 
+// Paths from a captured model; false if they do not fit.
+bool take_graph(Analysis& a, const ProfileOptions& o) {
+  if (!o.read_graph)
+    throw UserError("TK1704", "this program reads profiles only, no captured models")
+        .help("use `tokamak profile`");
+  const GraphAlignment x =
+      align_graph(a.timeline, a.ops, a.roles, o.read_graph(o.graph, a.stage == "prefill"));
+  const std::string found = cat(std::lround(x.coverage() * 1000) / 10.0, " % of ", x.compute,
+                                " compute kernels are in the order of ", o.graph);
+  if (!has_modules(a.timeline, a.ops) || x.coverage() < 0.9) {
+    a.warnings.push_back(
+        cat(found, ", fewer than 90 %: structure and names are the automatic ones"));
+    return false;
+  }
+  a.timeline.notes.push_back(cat(found, "; names are the model's"));
+  if (x.layers < x.graph_layers)
+    a.timeline.notes.push_back(
+        cat("of the model's ", x.graph_layers, " layers ", x.layers, " ran"));
+  return true;
+}
+
 void make_theory(Analysis& a, const ProfileOptions& options) {
   if (options.theory == "off") return;
   a.theory = options.theory == "on" ? compute_theory(a.timeline, a.ops, a.roles)
@@ -173,7 +194,8 @@ std::unique_ptr<Analysis> analyse(const ProfileFiles& files, const ProfileOption
   Timeline& t = a.timeline;
   choose_device(t, options);
   a.label = options.label.empty() ? default_label(files) : options.label;
-  const std::optional<int> rank = files.rank ? files.rank : t.info.rank;
+  std::optional<int> rank = files.rank ? files.rank : t.info.rank;
+  if (!rank && options.rank >= 0) rank = options.rank;
   a.rank = rank ? std::to_string(*rank) : "unknown";
   a.roles = roles_of(t);
   if (!options.overview) cut_passes(t, a.roles);
@@ -193,9 +215,13 @@ std::unique_ptr<Analysis> analyse(const ProfileFiles& files, const ProfileOption
     a.structure.reason = "only the overview was asked for";
     return out;
   }
+  if (!options.run_folder.empty() && options.structure.empty() && options.samples.empty())
+    a.reuse = find_reuse(options.run_folder, options.reuse, t, a.ops);
   if (!options.structure.empty() || !options.samples.empty())
     a.structure = sample_structure(t, a.ops, options.structure, options.samples, options.accept);
-  else if (has_modules(t, a.ops))
+  else if (!a.reuse.structure.empty())
+    a.structure = sample_structure(t, a.ops, a.reuse.structure, a.reuse.samples, options.accept);
+  else if (has_modules(t, a.ops) || (!options.graph.empty() && take_graph(a, options)))
     a.structure = module_structure(t, a.ops);
   else
     a.structure = auto_structure(t, a.ops, a.roles);
@@ -205,8 +231,9 @@ std::unique_ptr<Analysis> analyse(const ProfileFiles& files, const ProfileOption
     if (!t.has_stream && !options.structure.empty()) a.blocked = true;
     return out;
   }
-  a.rules = options.rules.empty() ? default_rules(t, a.ops, a.roles, a.structure)
-                                  : read_cluster_rules(options.rules);
+  const std::string rules = options.rules.empty() ? a.reuse.rules.string() : options.rules;
+  a.rules =
+      rules.empty() ? default_rules(t, a.ops, a.roles, a.structure) : read_cluster_rules(rules);
   if (!options.outlier.empty()) a.rules.outlier = outlier_rule(options.outlier);
   a.alignment = align_steps(t, a.by_step, a.steps, a.choice.step, a.ops);
   make_theory(a, options);

@@ -8,6 +8,7 @@
 #include "timeline/metrics.h"
 #include "timeline/options.h"
 #include "timeline/overview.h"
+#include "timeline/reuse.h"
 #include "timeline/roles.h"
 #include "timeline/steps.h"
 #include "timeline/steps_align.h"
@@ -30,6 +31,7 @@ struct Analysis {
   StepAlignment alignment;
   Theory theory;  // off where kind is empty
   std::string label, stage, stage_origin, rank;
+  Reuse reuse;
   std::vector<std::string> warnings;
   bool blocked = false;  // a gate failed: exit 1
 

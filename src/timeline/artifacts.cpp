@@ -29,9 +29,13 @@ void write_output(const std::filesystem::path& path, std::string_view text) {
       .help("check the permissions and the space of the disk");
 }
 
+std::string json_text(const json& value) {
+  return value.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
 void write_json(const std::filesystem::path& path, const json& value) {
   std::filesystem::create_directories(path.parent_path());
-  write_output(path, value.dump(1, ' ', false, json::error_handler_t::replace) + "\n");
+  write_output(path, json_text(value));
 }
 
 void append_json_text(std::string& out, std::string_view text) {

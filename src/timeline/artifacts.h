@@ -16,6 +16,7 @@ namespace tk {
 // Beside the file, then renamed: never half a file. Not waited for until it is on the disk, as a
 // run has hundreds and can be repeated. Throws TK0103.
 void write_output(const std::filesystem::path& path, std::string_view text);
+std::string json_text(const nlohmann::json& value);
 void write_json(const std::filesystem::path& path, const nlohmann::json& value);
 
 // BD-19. One step, written as text: a step of 200,000 kernels takes a second, not ten.

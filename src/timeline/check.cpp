@@ -93,7 +93,9 @@ class Checker {
       add("PF-31", "log", CheckStatus::fail, cat(log_failures_, " times \"run failed\""), "none",
           "the parser (msprof) could not work on this file system: move the output to a local "
           "disk, copy the raw *_ascend_pt there and call torch_npu.profiler.profiler.analyse(dir); "
-          "if that works the disk was the cause. Link models/<model>/res to a local folder; "
+          "if that works the disk was the cause. If no disk helps, collect with the code of "
+          "`tokamak emit profiling --way inject` (PF-04). Link models/<model>/res to a local "
+          "folder; "
           "WORK_DIR set by hand is overwritten by the start script");
   }
 

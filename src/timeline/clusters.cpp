@@ -261,6 +261,7 @@ std::string weight_of(std::string_view shapes) {
 std::string matmul_cluster(const Timeline& t, const StepOps& ops, const std::vector<Role>& roles,
                            const Component& c, std::uint32_t op, bool attention) {
   auto role = [&](std::uint32_t o) { return roles[t.kernels[ops.ops[o]].type]; };
+  auto start = [&](std::uint32_t o) { return t.kernels[ops.ops[o]].start; };
   bool before_mix = false, after_mix = false, before_activation = false, after_activation = false,
        moe = false;
   for (const StreamSegment& g : c.segments) {
@@ -271,7 +272,8 @@ std::string matmul_cluster(const Timeline& t, const StepOps& ops, const std::vec
       const Role r = role(o);
       moe = moe || r == Role::grouped_matmul || r == Role::gate || r == Role::dispatch;
       if (r == Role::attention || r == Role::linear_attention)
-        (passed ? before_mix : after_mix) = true;
+        // Beside another stream's attention the order is that of time.
+        ((own ? passed : start(op) <= start(o)) ? before_mix : after_mix) = true;
       if (own && r == Role::activation) (passed ? before_activation : after_activation) = true;
     }
   }

@@ -145,9 +145,10 @@ int run(const ProfileOptions& o) {
 
 }  // namespace
 
-int profile_command(int argc, char** argv) {
+int profile_command(int argc, char** argv, GraphReader read_graph) {
   try {
     ProfileOptions options;
+    options.read_graph = std::move(read_graph);
     const int parsed = parse_profile_options(argc, argv, options);
     if (parsed >= 0) return parsed;
     return run(options);

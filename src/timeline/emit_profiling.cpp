@@ -186,6 +186,10 @@ int emit_profiling_command(int argc, char** argv) {
   app.add_flag("--memory", p.memory, "profile_memory");
   app.add_option("--out", p.out, "folder of the profile on the target machine");
   app.add_option("-o,--output", file, "file to write (default: stdout)");
+  app.footer(
+      "--project DIR [--way auto|framework|inject] [--yaml FILE]: a patch that sets the switch "
+      "and\n"
+      "the steps of a project that profiles itself; else this snippet.");
   try {
     app.parse(argc, argv);
     const std::string script = profiling_script(p);

@@ -89,6 +89,7 @@ std::vector<std::string> row_texts(const CsvRow& row) {
 std::string list_of(const std::vector<std::string>& names) {
   std::string out;
   for (const std::string& n : names) out += cat(out.empty() ? "" : ", ", n.substr(0, 60));
+  std::erase(out, '\0');
   return out;
 }
 
@@ -123,9 +124,10 @@ class KernelReader {
 
  private:
   std::string separator_hint() const {
+    for (const std::string& name : table_->header)
+      if (name.find('\0') != name.npos) return "; the file is UTF-16: save it as UTF-8";
     if (table_->header.size() != 1) return {};
     const std::string& line = table_->header.front();
-    if (line.find('\0') != line.npos) return "; the file is UTF-16: save it as UTF-8";
     for (const char* by : {";", "\t"})
       if (line.find(by) != line.npos)
         return "; the cells are not separated by commas: save it as CSV with commas";

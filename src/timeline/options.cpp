@@ -30,10 +30,17 @@ int parse_profile_options(int argc, char** argv, ProfileOptions& o) {
   app.add_option("--log", o.log, "--check: the log of the run");
   app.add_option("--expect", o.expect, "--check: what should be there: decode,steps=10,ranks=2");
   app.add_option("--latency", o.latency_ms, "--check: ms per step without the profiler");
+  app.add_option("--graph", o.graph,
+                 "captured model (.pt2, or a folder of optimize): names and structure from it");
   app.add_option("--structure", o.structure,
                  "structure_spec.json: layers and blocks by a person (with --samples)");
   app.add_option("--samples", o.samples, "sample_ack.json: one example of each block");
   app.add_option("--rules", o.rules, "cluster rules (<network>_spec.json)");
+  app.add_flag("--ask", o.ask, "also write questions.md: what was found, for you to correct");
+  app.add_option("--reuse", o.reuse,
+                 "what you changed in the results' folder for an earlier profile: auto (as far as "
+                 "this one is alike), all, spec (rules), none")
+      ->check(CLI::IsMember({"auto", "all", "spec", "none"}));
   app.add_option("--taxonomy", o.taxonomy, "families of data movement (JSON)");
   app.add_option("--annotations", o.annotations, "judgements by stable key (JSON)");
   app.add_option("--theory", o.theory,

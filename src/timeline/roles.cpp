@@ -21,6 +21,9 @@ struct Pattern {
 // First match wins, so that fused kernels go by what dominates them.
 constexpr Pattern patterns[] = {
     {"attentionupdate", Role::other},
+    {"metadata", Role::other},  // of sparse attention and indexers
+    {"attnres", Role::other},   // mixes the residual streams of earlier blocks
+    {"compressepilog", Role::cache_write},
     {"lightningindexer", Role::indexer},
     {"indexer", Role::indexer},
     {"mlaprolog", Role::prolog},
@@ -37,8 +40,20 @@ constexpr Pattern patterns[] = {
     {"linearattention", Role::linear_attention},
     {"lightningattention", Role::linear_attention},
     {"mamba", Role::linear_attention},
+    {"selectivestate", Role::linear_attention},
+    {"selective_state", Role::linear_attention},
+    {"deltarule", Role::linear_attention},
+    {"delta_rule", Role::linear_attention},
+    {"flashkda", Role::linear_attention},
+    {"flash_kda", Role::linear_attention},
+    {"rwkv", Role::linear_attention},
+    {"retention", Role::linear_attention},
     {"chunk_fwd", Role::linear_attention},
     {"attention", Role::attention},
+    {"flashmla", Role::attention},
+    {"flash_mla", Role::attention},
+    {"sharedkv", Role::attention},
+    {"hstu", Role::attention},
     {"flashattn", Role::attention},
     {"flash_attn", Role::attention},
     {"multilatent", Role::attention},
@@ -108,6 +123,7 @@ constexpr Pattern patterns[] = {
     {"reducescatter", Role::communication},
     {"alltoall", Role::communication},
     {"softmax", Role::elementwise},
+    {"attn", Role::attention},  // kernels of a project's own: flex_flash_attn, PagedAttnFwd
 };
 
 struct Family {

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "timeline/analysis.h"
 #include "timeline/artifacts.h"
+#include "timeline/ask.h"
 #include "timeline/insights.h"
 #include "timeline/page/insights_page.h"
 #include "timeline/page/page.h"
@@ -64,6 +65,7 @@ std::string result_text(const Analysis& a) {
             s.total.series.median > 0 ? 100 * i.series.median / s.total.series.median : 0.0);
   }
   for (const std::string& n : a.timeline.notes) text += cat("  note: ", n, "\n");
+  if (!a.reuse.text.empty()) text += cat(a.reuse.text, "\n");
   return text;
 }
 
@@ -76,21 +78,10 @@ std::string history_text(const Analysis& a, const fs::path& page) {
   text += "- structure: ";
   for (const Phase& p : a.structure.phases) text += cat(p.name, " ", p.layers, " layers; ");
   text += cat("origin ", a.structure.origin, "\n");
-  for (const std::string& type : a.structure.expected) {
-    std::vector<const Component*> all;
-    for (const Component& c : a.structure.components)
-      if (c.type == type) all.push_back(&c);
-    if (all.empty()) continue;
-    const Component& c = *all[all.size() / 2];
-    auto kernel = [&](std::uint32_t op) -> const Kernel& {
-      return a.timeline.kernels[a.ops.ops[op]];
-    };
-    text += cat("- sample ", type, ": excel ", kernel(c.ops.front()).row + 2, "-",
-                kernel(c.ops.back()).row + 2, " head=", a.timeline.text(kernel(c.ops.front()).type),
-                "@", kernel(c.ops.front()).row + 2,
-                " tail=", a.timeline.text(kernel(c.ops.back()).type), "@",
-                kernel(c.ops.back()).row + 2, "\n");
-  }
+  for (const std::string& type : a.structure.expected)
+    if (const std::string line = sample_line(a.timeline, a.ops, a.structure, type); !line.empty())
+      text += cat("- sample ", line, "\n");
+  if (!a.reuse.text.empty()) text += cat("- ", a.reuse.text, "\n");
   return text + cat("- rules: ", a.rules.origin, "\n- page: ", page.string(), "\n");
 }
 
@@ -136,16 +127,24 @@ std::string rank_folder(const ProfileFiles& f) {
 }
 
 RunResult run_profile(const ProfileFiles& files, const ProfileOptions& o, const fs::path& folder) {
-  if (!folder.empty()) refuse_inside(folder, files);
-  const auto analysis = analyse(files, o);
-  Analysis& a = *analysis;
   RunResult r;
-  r.label = a.label;
-  r.run_folder = folder.empty() ? fs::path("perf_breakdown") / a.label : folder;
+  r.label = o.label.empty() ? default_label(files) : o.label;
+  r.run_folder = folder.empty() ? fs::path("perf_breakdown") / r.label : folder;
   refuse_inside(r.run_folder, files);
+  ProfileOptions with_folder = o;
+  with_folder.run_folder = r.run_folder.string();
+  const auto analysis = analyse(files, with_folder);
+  Analysis& a = *analysis;
   r.page_folder = r.run_folder / "runs" / a.label;
   fs::create_directories(r.page_folder);
-  write_json(r.run_folder / "inputs.json", inputs_json(a, o));
+  // A person's file stays as it is until it is deleted.
+  WrittenFiles written = written_files(r.run_folder);
+  auto write_own = [&](const std::string& name, const json& value) {
+    if (edited(r.run_folder, written, name)) return;
+    const std::string text = json_text(value);
+    written[name] = file_hash(text);
+    write_output(r.run_folder / name, text);
+  };
   write_json(r.page_folder / "overview.json", overview_json(a.timeline, a.overview));
   // The two large texts beside the page: the second core is free here.
   std::exception_ptr failed;
@@ -161,16 +160,20 @@ RunResult run_profile(const ProfileFiles& files, const ProfileOptions& o, const 
   try {
     if (a.structure.found) {
       // What a person gave is not overwritten by what was made of it.
-      if (o.structure.empty()) {
-        write_json(r.run_folder / "structure_spec.json", structure_spec_json(a.structure));
-        write_json(r.run_folder / "sample_ack.json",
-                   sample_ack_json(a.timeline, a.ops, a.structure));
+      if (o.structure.empty() && a.reuse.structure.empty()) {
+        write_own("structure_spec.json", structure_spec_json(a.structure));
+        write_own("sample_ack.json", sample_ack_json(a.timeline, a.ops, a.structure));
       }
       write_json(r.run_folder / "structure_draft.json",
                  structure_draft_json(a.timeline, a.ops, a.structure));
-      if (o.rules.empty())
-        write_json(r.run_folder / cat(a.label, "_spec.json"), cluster_rules_json(a.rules));
+      if (o.rules.empty() && a.reuse.rules.empty())
+        write_own(cat(a.label, "_spec.json"), cluster_rules_json(a.rules));
     }
+    if (o.ask)
+      write_output(r.run_folder / "questions.md", questions_text(a.timeline, a.ops, a.structure));
+    json inputs = inputs_json(a, o);
+    inputs["written"] = written;
+    write_json(r.run_folder / "inputs.json", inputs);
     const fs::path page = r.page_folder / "index.html";
     if (!a.blocked) {
       const std::vector<RowInsight> insights = make_insights(a, o, r.page_folder);

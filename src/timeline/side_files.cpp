@@ -114,13 +114,18 @@ std::vector<CollectiveTime> read_communication(const fs::path& path) {
         c.wait = number(*times, "Wait Time(ms)") * 1e6;
         c.synchronization = number(*times, "Synchronization Time(ms)") * 1e6;
         c.idle = number(*times, "Idle Time(ms)") * 1e6;
+        // SDMA is the sum of HCCS, PCIE and SIO. The time above may leave it out (CANN 8.3 writes
+        // 0 where HCCS moved 440 MB).
         const auto links = body.find("Communication Bandwidth Info");
+        double on_links = 0;
         if (links != body.end() && links->is_object())
           for (const auto& [link, data] : links->items())
             if (data.is_object() && (link == "SDMA" || link == "RDMA")) {
               c.megabytes += number(data, "Transit Size(MB)");
               c.bandwidth = std::max(c.bandwidth, number(data, "Bandwidth(GB/s)"));
+              on_links += number(data, "Transit Time(ms)") * 1e6;
             }
+        if (c.transit <= 0) c.transit = std::min(on_links, c.elapse);
         out.push_back(std::move(c));
       }
     }

@@ -16,15 +16,14 @@ bool hccl_type(std::string_view type) {
   return t.starts_with("hcom") || t.find("hccl") != t.npos;
 }
 
-// hcom_allReduce__586_0_1 -> 586: the number after the double underscore names the group.
-std::string group_of(std::string_view name) {
+}  // namespace
+
+std::string collective_group(std::string_view name) {
   const std::size_t at = name.find("__");
   if (at == name.npos) return {};
   std::string_view rest = name.substr(at + 2);
   return std::string(rest.substr(0, rest.find('_')));
 }
-
-}  // namespace
 
 std::string StepOps::stream_name(std::int32_t stream) const {
   if (stream >= 0) return std::to_string(stream);
@@ -114,7 +113,8 @@ StepOps step_ops(const Timeline& t, std::int32_t step, const std::vector<std::ui
     std::int32_t stream = k.stream;
     if (const auto it = summary_stream.find(i); it != summary_stream.end()) stream = it->second;
     if (stream == no_stream) {
-      const std::string group = k.core == Core::communication ? group_of(t.text(k.name)) : "";
+      const std::string group =
+          k.core == Core::communication ? collective_group(t.text(k.name)) : "";
       std::string name = k.core == Core::communication
                              ? cat("comm", group.empty() ? "" : ":", group)
                              : std::string("no stream");

@@ -23,6 +23,10 @@ struct StepOps {
 // Kernels of every step, by row (BD-14: rows in no step are left out).
 std::vector<std::vector<std::uint32_t>> kernels_by_step(const Timeline& t);
 
+// hcom_allReduce__586_0_1 -> 586: the number behind the double underscore names the group. Empty:
+// the name has none.
+std::string collective_group(std::string_view name);
+
 StepOps step_ops(const Timeline& t, std::int32_t step, const std::vector<std::uint32_t>& kernels,
                  bool keep_ai_cpu = false);
 

@@ -63,6 +63,32 @@ void mark_displaced(const Timeline& t, const StepOps& ops, Structure& s) {
                x.off, " of ", x.all, " instances; it is outside wall, bubble and TOTAL")});
 }
 
+// BD-42: more than 30 compute kernels in a row that are in no block, between blocks: one may be
+// missing from the structure.
+void mark_regions(const Timeline& t, const StepOps& ops, Structure& s) {
+  const std::set<std::uint32_t> between(s.between.begin(), s.between.end());
+  for (const auto& [stream, sequence] : ops_by_stream(t, ops)) {
+    std::vector<std::uint32_t> run;
+    auto close = [&] {
+      if (run.size() > 30)
+        s.warnings.push_back(
+            {"large_unmatched_region",
+             cat("stream ", ops.stream_name(stream), ": ", run.size(),
+                 " kernels in a row are in no block, rows ",
+                 t.kernels[ops.ops[run.front()]].row + 2, " to ",
+                 t.kernels[ops.ops[run.back()]].row + 2, " as Excel counts them")});
+      run.clear();
+    };
+    for (std::uint32_t op : sequence) {
+      if (between.contains(op) && t.kernels[ops.ops[op]].core != Core::communication)
+        run.push_back(op);
+      else
+        close();
+    }
+    close();
+  }
+}
+
 json ops_json(const std::vector<std::uint32_t>& v) { return json(v); }
 
 std::string stream_json(const StepOps& ops, std::int32_t stream) { return ops.stream_name(stream); }
@@ -112,6 +138,7 @@ void finish_structure(const Timeline& t, const StepOps& ops, Structure& s) {
     (start(op) < first ? s.pre : start(op) > last ? s.post : s.between).push_back(op);
   }
   mark_displaced(t, ops, s);
+  mark_regions(t, ops, s);
 }
 
 json structure_spec_json(const Structure& s) {

@@ -17,26 +17,27 @@ Ns distance(Ns a0, Ns a1, Ns b0, Ns b1) { return std::max<Ns>(0, std::max(b0 - a
 
 }  // namespace
 
-void assign_auxiliary(const Timeline& t, const StepOps& ops, std::int32_t main,
-                      const std::map<std::int32_t, std::vector<std::uint32_t>>& streams,
-                      Structure& s) {
+void assign_auxiliary(const Timeline& t, const StepOps& ops, const std::set<std::int32_t>& own,
+                      const std::vector<std::uint32_t>& own_sequence, Structure& s) {
   const std::size_t n = s.components.size();
   if (n == 0) return;
   auto kernel = [&](std::uint32_t op) -> const Kernel& { return t.kernels[ops.ops[op]]; };
   std::vector<Window> windows(n);
   for (std::size_t c = 0; c < n; ++c) {
-    const auto& own = s.components[c].segments.front().ops;
-    windows[c].from = kernel(own.front()).start;
-    for (std::uint32_t op : own) windows[c].to = std::max(windows[c].to, kernel(op).end());
+    windows[c].from = INT64_MAX;
+    for (const StreamSegment& g : s.components[c].segments)
+      for (std::uint32_t op : g.ops) {
+        windows[c].from = std::min(windows[c].from, kernel(op).start);
+        windows[c].to = std::max(windows[c].to, kernel(op).end());
+      }
   }
   // A block reaches to the next one, the last of a phase to the next kernel of the main stream: its
   // collective comes in between, and sampling after a pass is of no block.
   constexpr Ns reach = 50000;  // where there is no next kernel
-  const auto& own_stream = streams.at(main);
   auto next_on_main = [&](Ns at) {
-    const auto it = std::lower_bound(own_stream.begin(), own_stream.end(), at,
+    const auto it = std::lower_bound(own_sequence.begin(), own_sequence.end(), at,
                                      [&](std::uint32_t op, Ns x) { return kernel(op).start < x; });
-    return it == own_stream.end() ? at + reach : kernel(*it).start;
+    return it == own_sequence.end() ? at + reach : kernel(*it).start;
   };
   for (std::size_t c = 0; c < n; ++c) {
     const bool last = c + 1 == n || s.components[c + 1].phase != s.components[c].phase;
@@ -56,8 +57,8 @@ void assign_auxiliary(const Timeline& t, const StepOps& ops, std::int32_t main,
   }
   for (auto& [type, members] : by_type) classes.push_back(members);
   const Ns begin = windows.front().from, end = windows.back().to;
-  for (const auto& [stream, sequence] : streams) {
-    if (stream == main) continue;
+  for (const auto& [stream, sequence] : ops_by_stream(t, ops)) {
+    if (own.contains(stream)) continue;
     std::map<std::size_t, std::vector<std::uint32_t>> taken;  // component -> ops
     std::vector<std::uint32_t> left;
     std::map<std::pair<StringId, StringId>, std::vector<std::uint32_t>> kinds;

@@ -43,6 +43,11 @@ bool is_norm(const std::string& block) {
 
 }  // namespace
 
+std::string layer_of(std::string_view path) {
+  const Place p = place_of(path);
+  return p.layer < 0 ? std::string() : cat(p.prefix, '.', p.layer);
+}
+
 bool has_modules(const Timeline& t, const StepOps& ops) {
   std::size_t with = 0, compute = 0;
   for (std::uint32_t i : ops.ops) {

@@ -5,6 +5,9 @@
 
 namespace tk {
 
+// "model.layers.3" of "model.layers.3.self_attn.q_proj"; empty: in no layer.
+std::string layer_of(std::string_view path);
+
 // True if at least 60 % of the compute kernels carry a path with a layer's number.
 bool has_modules(const Timeline& t, const StepOps& ops);
 

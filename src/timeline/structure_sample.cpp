@@ -7,7 +7,9 @@
 
 #include "base/error.h"
 #include "timeline/input.h"
+#include "timeline/roles.h"
 #include "timeline/stream_pairs.h"
+#include "timeline/structure_walk.h"
 
 namespace tk {
 
@@ -221,7 +223,7 @@ struct Window {
 // moves, so a step costs the window's two ends and the positional comparison.
 class WindowScan {
  public:
-  WindowScan(const Timeline& t, const StepOps& ops) : t_(t), ops_(ops) {}
+  WindowScan(const Timeline& t, const StepOps& ops) : t_(t), ops_(ops), roles_(roles_of(t)) {}
 
   std::vector<Window> scan(const std::vector<std::uint32_t>& sequence,
                            const std::vector<std::uint32_t>& sample,
@@ -229,6 +231,19 @@ class WindowScan {
     std::vector<Window> out;
     const std::size_t n = sample.size();
     if (n == 0 || n > sequence.size()) return out;
+    // A norm is a norm, whether the addition before is fused into it or not: the first layer's is
+    // not. Not so in a sample of little else.
+    const bool any_norm = n >= 4;
+    auto name = [&](std::uint32_t op) {
+      const Kernel& k = t_.kernels[ops_.ops[op]];
+      return any_norm && roles_[k.type] == Role::norm ? std::uint64_t{0} : std::uint64_t{k.type};
+    };
+    auto shape = [&](std::uint32_t op) {
+      const Kernel& k = t_.kernels[ops_.ops[op]];
+      if (any_norm && roles_[k.type] == Role::norm)
+        return static_cast<std::uint64_t>(shape_width(t_.text(k.in_shapes)));
+      return (std::uint64_t{k.type} << 42) ^ (std::uint64_t{k.in_shapes} << 21) ^ k.out_shapes;
+    };
     std::map<std::uint64_t, int> names, shapes;  // sample's count minus window's count
     for (std::uint32_t op : sample) {
       ++names[name(op)];
@@ -284,13 +299,9 @@ class WindowScan {
       return static_cast<double>(shared) / (2.0 * static_cast<double>(n) - shared);
     }
   };
-  std::uint64_t name(std::uint32_t op) const { return t_.kernels[ops_.ops[op]].type; }
-  std::uint64_t shape(std::uint32_t op) const {
-    const Kernel& k = t_.kernels[ops_.ops[op]];
-    return (std::uint64_t{k.type} << 42) ^ (std::uint64_t{k.in_shapes} << 21) ^ k.out_shapes;
-  }
   const Timeline& t_;
   const StepOps& ops_;
+  std::vector<Role> roles_;
 };
 
 // BD-35: of overlapping windows of one stream the best stays, ties to the earliest.
@@ -449,24 +460,41 @@ Structure sample_structure(const Timeline& t, const StepOps& ops, const std::str
       candidates.push_back(std::move(c));
     }
   }
-  // BD-38: the better candidate keeps an op.
+  // BD-38: the better candidate keeps an op; of equally good ones the longer, as a short sample (a
+  // dense layer whose products run on another stream) is found inside the longer ones, too.
+  auto size = [](const Candidate& c) {
+    std::size_t n = 0;
+    for (const StreamSegment& g : c.component.segments) n += g.ops.size();
+    return n;
+  };
   std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const Candidate& a, const Candidate& b) {
+                   [&](const Candidate& a, const Candidate& b) {
                      const Component &x = a.component, &y = b.component;
                      if (x.scores.sequence != y.scores.sequence)
                        return x.scores.sequence > y.scores.sequence;
                      if (x.scores.body != y.scores.body) return x.scores.body > y.scores.body;
+                     if (size(a) != size(b)) return size(a) > size(b);
                      if (x.type != y.type) return x.type < y.type;
                      return x.occurrence < y.occurrence;
                    });
-  std::vector<bool> used(ops.size());
+  std::vector<int> used(ops.size(), -1);  // by which candidate
+  std::map<std::string, std::size_t> contained;
   std::map<std::string, std::vector<Candidate>> by_type;
+  int number = 0;
   for (Candidate& c : candidates) {
     std::string conflict;
     std::size_t n = 0;
+    std::set<int> others;
     for (const StreamSegment& g : c.component.segments)
-      for (std::uint32_t op : g.ops)
-        if (used[op] && n++ < 20) conflict += cat(n > 1 ? ", " : "", op);
+      for (std::uint32_t op : g.ops) {
+        if (used[op] < 0) continue;
+        others.insert(used[op]);
+        if (n++ < 20) conflict += cat(n > 1 ? ", " : "", op);
+      }
+    if (n == size(c) && others.size() == 1) {
+      ++contained[c.component.type];
+      continue;
+    }
     if (n) {
       s.warnings.push_back(
           {"op_membership_conflict", cat(c.component.type, " occurrence ", c.component.occurrence,
@@ -474,9 +502,14 @@ Structure sample_structure(const Timeline& t, const StepOps& ops, const std::str
       continue;
     }
     for (const StreamSegment& g : c.component.segments)
-      for (std::uint32_t op : g.ops) used[op] = true;
+      for (std::uint32_t op : g.ops) used[op] = number;
+    ++number;
     by_type[c.component.type].push_back(std::move(c));
   }
+  for (const auto& [type, n] : contained)
+    s.warnings.push_back({"contained_windows", cat(type, ": ", n,
+                                                   " stretches that lie whole in a longer "
+                                                   "component were left out")});
   for (auto& [type, v] : by_type)
     std::sort(v.begin(), v.end(),
               [](const Candidate& a, const Candidate& b) { return a.start < b.start; });

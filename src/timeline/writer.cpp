@@ -180,10 +180,12 @@ std::string operator_details(const Timeline& t) {
   return out;
 }
 
-// Collectives by step. Their inside (waiting, links) is not modelled and left out.
+// Collectives by step; waiting, transfer and volume where the Timeline knows them, else left out.
 nlohmann::json communication(const Timeline& t) {
   nlohmann::json root = nlohmann::json::object();
   std::map<std::string, int> count;
+  std::map<std::pair<std::string, std::string>, const CollectiveTime*> inside;  // step, name
+  for (const CollectiveTime& c : t.collectives) inside.emplace(std::pair(c.step, c.name), &c);
   for (const Kernel& k : t.kernels) {
     if (k.core != Core::communication || k.step < 0) continue;
     const std::string& step = t.steps[static_cast<std::size_t>(k.step)];
@@ -193,10 +195,30 @@ nlohmann::json communication(const Timeline& t) {
     const std::string name(t.text(k.name));
     const bool p2p = name.find("send") != name.npos || name.find("receive") != name.npos;
     const int n = count[cat(step, '/', name)]++;
-    entry[p2p ? "p2p" : "collective"][n ? cat(name, "#", n, "@0") : cat(name, "@0")] = {
-        {"Communication Time Info",
-         {{"Start Timestamp(us)", static_cast<double>(t.base_ns + k.start) / 1e3},
-          {"Elapse Time(ms)", static_cast<double>(k.duration) / 1e6}}}};
+    nlohmann::json times = {{"Start Timestamp(us)", static_cast<double>(t.base_ns + k.start) / 1e3},
+                            {"Elapse Time(ms)", static_cast<double>(k.duration) / 1e6}};
+    const std::string key = n ? cat(name, "#", n) : name;
+    std::string group = "0";
+    nlohmann::json links;
+    if (const auto it = inside.find({step == "-" ? "" : step, key}); it != inside.end()) {
+      const CollectiveTime& c = *it->second;
+      const double known = c.wait + c.transit;
+      if (!c.group.empty()) group = c.group;
+      times["Transit Time(ms)"] = c.transit / 1e6;
+      times["Wait Time(ms)"] = c.wait / 1e6;
+      times["Synchronization Time(ms)"] = c.synchronization / 1e6;
+      times["Idle Time(ms)"] = c.idle / 1e6;
+      times["Wait Time Ratio"] = known > 0 ? c.wait / known : 0;
+      times["Synchronization Time Ratio"] =
+          c.synchronization > 0 ? c.synchronization / (c.synchronization + c.transit) : 0;
+      if (c.megabytes > 0)
+        links["SDMA"] = {{"Transit Size(MB)", c.megabytes},
+                         {"Transit Time(ms)", c.transit / 1e6},
+                         {"Bandwidth(GB/s)", c.bandwidth}};
+    }
+    nlohmann::json& body = entry[p2p ? "p2p" : "collective"][cat(key, '@', group)];
+    body["Communication Time Info"] = std::move(times);
+    if (!links.is_null()) body["Communication Bandwidth Info"] = std::move(links);
   }
   return root;
 }

@@ -174,3 +174,24 @@ def test_layers(command, tmp_path, case, steps):  # noqa: F811
     assert found == kinds
     assert {p["name"]: p["layers"] for p in draft["structure_spec"]["phases"]} == phases
     assert tuple(len(draft["unowned_ops"][k]) for k in ("pre", "between", "post")) == rest
+
+
+def test_a_projection_on_another_stream_is_no_output(command, tmp_path):  # noqa: F811
+    """The latent's projection runs beside the queries', before attention (BD-66)."""
+    w = Writer()
+    for layer in range(6):
+        norm(w, layer == 0, 7168)
+        w.add("MatMulV2", "8,7168;7168,576", stream=5)
+        w.add("KvRmsNormRopeCache", "8,1,1,576;512", stream=5)
+        w.add("QuantBatchMatmulV3", "8,7168;7168,24576")
+        w.each("FusedInferAttentionScore")
+        w.add("QuantBatchMatmulV3", "8,16384;16384,7168")
+        norm(w, False, 7168)
+        w.each("MatMulV2", "SwiGlu", "MatMulV2")
+    norm(w, False, 7168)
+    w.write(tmp_path / "p")
+    run(command, tmp_path / "p", "-o", tmp_path / "run", "--label", "x", "--no-split")
+    rules = json.loads((tmp_path / "run" / "x_spec.json").read_text())["component_clusters"]["mla"]
+    by_name = {c["cluster"]: c["rules"] for c in rules}
+    assert {r["op_name"] for r in by_name["qkv proj"]} == {"MatMulV2", "QuantBatchMatmulV3"}
+    assert [r["op_name"] for r in by_name["out proj"]] == ["QuantBatchMatmulV3"]

@@ -106,6 +106,11 @@ std::string chip(const PageInput& in, const Section& s, std::size_t section, con
       classes, section, number, i, inside);
 }
 
+std::string in_words(std::string category) {  // theoretical_deviation
+  std::replace(category.begin(), category.end(), '_', ' ');
+  return category;
+}
+
 std::string insight_cell(const PageInput& in, const std::string& type, const std::string& item) {
   std::string out;
   for (const char* confidence : {"high", "medium"})
@@ -114,7 +119,7 @@ std::string insight_cell(const PageInput& in, const std::string& type, const std
       out += fmt::format(
           "<div class=insight><span class=\"conf {0}\">{0}</span> <b>{1}</b> "
           "{2}<small>{3}{4}</small></div>",
-          r.confidence, escaped(r.category), escaped(r.summary), escaped(r.evidence),
+          r.confidence, escaped(in_words(r.category)), escaped(r.summary), escaped(r.evidence),
           r.note.empty() ? "" : cat(" &middot; ", escaped(r.note)));
     }
   return out;
@@ -209,12 +214,13 @@ std::string section_html(const PageInput& in, std::size_t number) {
         s.total.series.median > 0 ? 100 * item.series.median / s.total.series.median : 0;
     out += fmt::format(
         "<tr class=\"{}\"><th>{}<small>{}</small></th><td class=n>{}<small>&sigma; "
-        "{}</small></td><td class=n>{:.1f} %</td>{}<td class=chips>{}</td><td>{}</td></tr>\n",
+        "{}</small></td><td class=n><span class=meter style=\"--w:{:.0f}%\"></span>{:.1f} "
+        "%</td>{}<td class=chips><div class=box>{}</div></td><td>{}</td></tr>\n",
         item.bubble            ? "bubble"
         : item.name == "TOTAL" ? "total"
                                : "cluster",
         escaped(item.name), escaped(item.description), show_ns(item.series.median),
-        show_ns(item.series.std), share, theory_cell(item), chips,
+        show_ns(item.series.std), std::min(100.0, share), share, theory_cell(item), chips,
         insight_cell(in, s.type, item.name));
   };
   for (std::size_t i = 0; i < s.items.size(); ++i) row(s.items[i], i);
@@ -266,7 +272,8 @@ std::string layer_bars(const PageInput& in) {
       "<section id=layers><h2>Layers <small>TOTAL per block, one bar a layer</small></h2><p "
       "class=legend>";
   for (std::size_t i = 0; i < types.size(); ++i)
-    out += fmt::format("<span><i class=\"k{}\"></i>{}</span>", i % 8, escaped(types[i]));
+    out += fmt::format("<span><i class=\"k{0}\"></i><a href=\"#type-{1}\">{1}</a></span>", i % 8,
+                       escaped(types[i]));
   constexpr std::size_t most_bars = 800, most_apart = 200;
   const std::size_t stride = bars.size() / most_bars + 1;
   out += cat("</p><div class=\"bars", bars.size() > most_apart ? " dense" : "", "\">");
@@ -373,7 +380,8 @@ std::string profile_page(const PageInput& in) {
   out += cards(in);
   out +=
       "<section id=timeline><h2>Timeline <small id=range></small></h2><div id=view><noscript>The "
-      "timeline needs JavaScript; all tables below do not.</noscript>"
+      "timeline needs JavaScript; all tables below do "
+      "not.<style>#canvas{display:none}</style></noscript>"
       "<canvas id=canvas tabindex=0 aria-label=\"timeline of the step: streams as "
       "tracks\"></canvas><div id=tip hidden></div></div><div id=detail></div></section>\n";
   if (in.metrics) {
@@ -382,7 +390,8 @@ std::string profile_page(const PageInput& in) {
         "<p class=legend><b>wall</b> union of the kernels' intervals &middot; <b>bubble</b> TOTAL "
         "less that union &middot; <b>TOTAL</b> last end less first start &middot; chips: bar = "
         "value / largest of the row, "
-        "<i class=\"sw slow\"></i>slow and <i class=\"sw fast\"></i>fast outliers; click one for "
+        "<i class=\"sw slow\"></i>slow and <i class=\"sw fast\"></i>fast outliers come first; "
+        "click one for "
         "its kernels</p>\n";
     for (std::size_t i = 0; i < in.metrics->sections.size(); ++i) out += section_html(in, i);
   }
