@@ -25,14 +25,15 @@ SOCS = ("a2", "a3")
 TRIES = 2500  # changes to find one that violates a limit
 EACH = 2  # refused calls of each limit that violate nothing else
 
-# Limits that no call asks for here, and why.
-NOT_ASKED = {
-    "format_cast.graph": "of graph mode; calls of the emulation are eager",
-    "quant_matmul.graph_fp32": "of graph mode; calls of the emulation are eager",
-    "weight_quant_batchmatmul.nz_eager": "a format of memory, no argument: test_quant_matmul",
-    "prefetch.dep": "of graph mode; calls of the emulation are eager",
-    "mm_all_reduce_base.prefill": "the phase is known to a graph alone",
-    "mm_all_reduce_base.ranks": "the size of the world is known to a graph alone",
+# Limits of what a call does not say itself, and what is to be known for one to be violated: that it
+# is part of a graph (calls of the emulation are eager), the phase, the ranks, a format of memory.
+UNSAID = {
+    "format_cast.graph": {"graph": True},
+    "quant_matmul.graph_fp32": {"graph": True},
+    "prefetch.dep": {"graph": True},
+    "mm_all_reduce_base.prefill": {"phase": "decode"},
+    "mm_all_reduce_base.ranks": {"world": 3},
+    "weight_quant_batchmatmul.nz_eager": {"weight_nz": True},
 }
 # Limits that a call does not violate alone, and what falls with them.
 TOGETHER = {
@@ -167,7 +168,7 @@ def test_refused_by_name(legal, monkeypatch, name, soc):
         return
     draw, missing = Draw(7), []
     for limit in legal[name][0][0].operator.facts["limits"]:
-        if limit["soc"] not in ("", soc) or limit["id"] in NOT_ASKED:
+        if limit["soc"] not in ("", soc) or limit["id"] in UNSAID:
             continue
         alone, others = illegal_calls(draw, legal[name], limit, soc)
         if not alone and not (others and limit["id"] in TOGETHER):
@@ -180,11 +181,47 @@ def test_refused_by_name(legal, monkeypatch, name, soc):
     assert not missing, "no call was found that violates these"
 
 
-def test_exceptions_are_of_limits_that_there_are():
+def test_lists_are_of_limits_that_there_are():
     from tokamak.npu import library
 
     ids = {v["id"] for o in library.operators().values() if o.facts for v in o.facts["limits"]}
-    assert set(NOT_ASKED) | set(TOGETHER) <= ids
+    assert set(UNSAID) | set(TOGETHER) <= ids
+
+
+def holder_of(limit_id):
+    """(operator, limit)"""
+    from tokamak.npu import library
+
+    for operator in library.operators().values():
+        for limit in operator.facts["limits"] if operator.facts else ():
+            if limit["id"] == limit_id:
+                return operator, limit
+
+
+@pytest.mark.parametrize("limit_id", UNSAID)
+def test_refused_for_what_a_call_does_not_say(legal, limit_id):
+    operator, limit = holder_of(limit_id)
+    for soc in (limit["soc"],) if limit["soc"] else SOCS:
+        alone = 0
+        for bound, given in legal[operator.name]:
+            for tensors, attrs in calls.each(bound, given):
+                known = bound.facts(tensors)
+                told = known | UNSAID[limit_id]
+                ids = [v["id"] for v in operator.check(tensors, attrs, soc, told)]
+                assert set(ids) == oracle.violated(operator, tensors, attrs, soc, told)
+                before = {v["id"] for v in operator.check(tensors, attrs, soc, known)}
+                assert limit_id not in before
+                alone += set(ids) - before == {limit_id}
+        assert alone >= EACH, "no call was found that violates it"
+
+
+def test_a_weight_in_nz_is_refused_eagerly(legal, torch_npu):
+    """Of the formats of memory the emulation knows what npu_format_cast made."""
+    for _, given in legal["npu_weight_quant_batchmatmul"][:EACH]:
+        weight = torch_npu.npu_format_cast(given["weight"], 29)
+        with pytest.raises(RuntimeError, match=r"weight_quant_batchmatmul\.nz_eager"):
+            torch_npu.npu_weight_quant_batchmatmul(**(given | {"weight": weight}))
+        torch_npu.npu_weight_quant_batchmatmul(**given)
 
 
 RUNS, ELEMENTS = 120, 50_000
