@@ -14,8 +14,9 @@ import torch
 from tokamak.npu import library, registry
 
 HERE = Path(__file__).parent
-# Of each test, after which it is stopped; and how many of each operator are kept.
-A_TEST, KEPT = 40, 60
+# Of each test, after which it is stopped, at the latest after MOST; and how many of each operator
+# are kept.
+A_TEST, MOST, KEPT = 40, 160, 60
 
 
 class _Enough(BaseException):
@@ -111,14 +112,14 @@ def counted(drawn, after):
 def collected(torch_npu):
     """What the random tests make: calls, {operator: [(bound, given)]}, the first of each test; and
     all that is drawn of what is documented (see `counted`). A test goes on while its operators
-    lack something documented."""
+    lack something documented, up to MOST calls."""
     found, drawn = {}, {}
     seen = ran = 0
     used = set()
 
-    def go_on(name, enough):
+    def go_on(name, n):
         used.add(name)
-        if enough and not any(documented.missing(n, drawn) for n in used):
+        if n > MOST or (n > A_TEST and not any(documented.missing(u, drawn) for u in used)):
             raise _Enough
 
     def see(bound, given):
@@ -127,12 +128,12 @@ def collected(torch_npu):
         if seen <= A_TEST:
             kept = found.setdefault(bound.operator.name, [])
             kept.append((bound, {k: cloned(v) for k, v in given.items()}))
-        go_on(bound.operator.name, seen > A_TEST)
+        go_on(bound.operator.name, seen)
 
     def after(name):  # of operators that a test runs without a call of the library
         nonlocal ran
         ran += 1
-        go_on(name, ran > 4 * A_TEST)
+        go_on(name, ran)
 
     with watched(see), counted(drawn, after):
         for name in MODULES:

@@ -11,6 +11,17 @@ FILE = Path(__file__).parent / "documented.txt"
 _NAMES = {dtype: name for name, dtype in limit_oracle.DTYPES.items()}
 _NUMBERS = {torch.qint8: "12", torch.quint8: "13", torch.quint4x2: "16"}
 
+# What no random call draws, and why: "operator argument value", or an operator as a whole.
+NOT_DRAWN = {
+    "npu_prompt_flash_attention query int8": "quantised products are not known: docs/left-out.md",
+    "npu_scatter_pa_kv_cache key.ndim 4": "compressed caches are not known: docs/left-out.md",
+    "npu_dynamic_mx_quant": "not there on these chips",
+    **{
+        f"npu_moe_distribute_{name}": "of halves"
+        for name in ("dispatch", "dispatch_v2", "combine", "combine_v2", "combine_add_rms_norm")
+    },
+}
+
 
 @functools.cache
 def values():
@@ -36,10 +47,11 @@ def of_call(given, asked):
 
 
 def missing(operator, drawn):
-    """["input fp16", ...]: what is documented of the operator and not in `drawn`."""
+    """["input fp16", ...]: what is documented of the operator and not in `drawn`; not NOT_DRAWN."""
     have = drawn.get(operator, {})
     return [
         f"{asked} {value}"
         for asked, allowed in values().get(operator, {}).items()
         for value in sorted(allowed - have.get(asked, set()))
+        if f"{operator} {asked} {value}" not in NOT_DRAWN
     ]

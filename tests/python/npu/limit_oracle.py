@@ -162,10 +162,10 @@ FUNCTIONS = {
 
 class _Rewrite(ast.NodeTransformer):
     def visit_List(self, node):
-        self.generic_visit(node)
         return self.visit_Tuple(ast.Tuple(node.elts, ast.Load()))
 
     def visit_Tuple(self, node):
+        self.generic_visit(node)
         return ast.Call(ast.Name("Row", ast.Load()), [node], []) if node.elts else node
 
     def visit_Compare(self, node):
