@@ -78,9 +78,10 @@ TEST(Requests, SmallGainsAreNotWorthIt) {
 
 // An attention with a softcap: several kernels of aten, one of ours.
 TEST(Requests, AnAttentionWithoutAnOperator) {
-  const Graph g = parse_graph(R"(graph @attention(%q: bf16[T, 4, 128], %k: bf16[NB, 128, 4, 128],
-    %v: bf16[NB, 128, 4, 128], %table: i32[B, MB], %ends: i32[B], %lens: i32[B]) {
-  %0 = tk.paged_attention(%q, %k, %v, %table, %ends, %lens) {scale=0.1, softcap=50.0}
+  const Graph g = parse_graph(
+      "graph @attention(%q: bf16[T, 4, 128], %k: bf16[NB, 128, 4, 128], "
+      "%v: bf16[NB, 128, 4, 128], %table: i32[B, MB], %ends: i32[B], %lens: i32[B]) {\n"
+      R"(  %0 = tk.paged_attention(%q, %k, %v, %table, %ends, %lens) {scale=0.1, softcap=50.0}
   return %0
 })");
   const auto found = operator_requests(g, "decode", *find_device("a2"), {16, 16, 4096, 128});

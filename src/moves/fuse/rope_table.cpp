@@ -27,10 +27,15 @@ struct Region {
 
 bool is_angle(const Node& n) { return n.is("aten.cos") || n.is("aten.sin"); }
 
+// A cast has a view too, where it is none.
+bool is_view(const Node& n) {
+  return n.op->view != nullptr && n.out()->type.dtype == n.inputs[0]->type.dtype;
+}
+
 bool leaves(const Region& r, const Value* v) {
   return std::any_of(v->uses.begin(), v->uses.end(), [&](const Use& use) {
     if (use.node == nullptr || r.inside.count(use.node) == 0) return true;
-    return use.node->op->view != nullptr && leaves(r, use.node->out());
+    return is_view(*use.node) && leaves(r, use.node->out());
   });
 }
 
@@ -68,7 +73,7 @@ Region region_of(const Graph& graph) {
     }
   }
   for (Node* n : r.nodes)
-    if (r.turned.count(n) != 0 && n->op->view == nullptr && leaves(r, n->out()))
+    if (r.turned.count(n) != 0 && !is_view(*n) && leaves(r, n->out()))
       r.results.push_back(n->out());
   return r;
 }
@@ -97,8 +102,7 @@ std::map<std::string, std::vector<Value*>> by_type(const Region& r) {
 }
 
 std::int64_t kernels(const std::vector<Node*>& nodes) {
-  return std::count_if(nodes.begin(), nodes.end(),
-                       [](const Node* n) { return n->op->view == nullptr; });
+  return std::count_if(nodes.begin(), nodes.end(), [](const Node* n) { return !is_view(*n); });
 }
 
 std::vector<Site> find(const Graph& graph, Target) {
