@@ -25,7 +25,7 @@ std::vector<std::string> parts(const std::string& paths) {
   return out;
 }
 
-bool exists(const fs::path& p) {
+bool is_there(const fs::path& p) {
   std::error_code error;
   return fs::exists(p, error);
 }
@@ -33,7 +33,7 @@ bool exists(const fs::path& p) {
 fs::path on_path(const std::string& python) {
   if (python.find('/') != std::string::npos) return python;
   for (const std::string& folder : parts(variable("PATH")))
-    if (exists(fs::path(folder) / python)) return fs::path(folder) / python;
+    if (is_there(fs::path(folder) / python)) return fs::path(folder) / python;
   return {};
 }
 
@@ -45,7 +45,7 @@ fs::path below(const fs::path& prefix, const std::string& version, const std::st
     if (name.rfind("python3", 0) != 0) continue;
     if (!version.empty() && name != version && name != "python3") continue;
     for (const char* folder : {"site-packages", "dist-packages"})
-      if (exists(entry.path() / folder / package)) return entry.path() / folder / package;
+      if (is_there(entry.path() / folder / package)) return entry.path() / folder / package;
   }
   return {};
 }
@@ -63,7 +63,7 @@ bool is_closed(const fs::path& environment) {  // an environment that does not s
 
 fs::path find_package(const std::string& package, const std::string& python) {
   for (const std::string& folder : parts(variable("PYTHONPATH")))
-    if (exists(fs::path(folder) / package)) return fs::path(folder) / package;
+    if (is_there(fs::path(folder) / package)) return fs::path(folder) / package;
   const fs::path found = on_path(python);
   if (found.empty()) return {};
   std::error_code error;

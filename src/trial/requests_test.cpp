@@ -43,6 +43,19 @@ TEST(Requests, AChainWithoutAnOperator) {
 )");
 }
 
+TEST(Requests, BranchesThatMeetAreOneChain) {
+  const auto found =
+      requests(R"(graph @rope(%x: bf16[T, 8192], %y: bf16[T, 8192], %c: bf16[T, 8192]) {
+  %0 = aten.mul(%x, %c)
+  %1 = aten.mul(%y, %c)
+  %2 = aten.neg(%1)
+  %3 = aten.cat(%0, %2) {dim=1}
+  return %3
+})");
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].kernels, 4);
+}
+
 TEST(Requests, WhatOneKernelCouldNotDo) {
   // A path from the first to the last leads through a product.
   const auto found = requests(R"(graph @around(%x: bf16[T, 8192]) {
