@@ -41,6 +41,7 @@ class Chains {
     for (const Node* n : nodes(graph))
       if (const auto it = chain_.find(n); it != chain_.end()) found[root(it->second)].push_back(n);
     std::vector<std::vector<const Node*>> out;
+    out.reserve(found.size());
     for (auto& [number, chain] : found) out.push_back(std::move(chain));
     return out;
   }
