@@ -360,7 +360,8 @@ void prolog(const EvalArgs& a, const Inputs& in, std::int64_t weights, bool quan
   const DType d = a.in(in.w_uk).dtype;
   const Tensor x_rows = contiguous(a.in(in.x));
   const std::int64_t tokens = x_rows.numel() / std::max<std::int64_t>(1, x_rows.shape.back());
-  const TensorView x = flat(x_rows, tokens);
+  const TensorView& x_view = x_rows;
+  const TensorView x = flat(x_view, tokens);
   const std::vector<float> x_scale = factors("dequant_scale_x");
   const std::int64_t heads = a.in(in.w_uk).shape[0];
   const std::int64_t nope = a.in(in.w_uk).shape[1];
