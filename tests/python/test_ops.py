@@ -65,9 +65,18 @@ def test_names_as_they_are_copied(ops):
     assert ops("check", "npu_swiglu", *stated).stdout.startswith("npu_swiglu on a2: legal")
 
 
-@pytest.mark.parametrize("words", [("",), ("  ", "_"), ("--max", "-1", "rms"), ("--max", "0", "rms")])
-def test_searches_that_cannot_be(ops, words):
-    assert ops("search", *words, code=2).stdout == ""
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("",), "TK1600"),
+        (("  ", "_"), "TK1600"),
+        (("--max", "-1", "rms"), "--max"),
+        (("--max", "0", "rms"), "--max"),
+    ],
+)
+def test_searches_that_cannot_be(ops, words, error):
+    done = ops("search", *words, code=2)
+    assert done.stdout == "" and error in done.stderr
 
 
 def test_show_has_every_fact(ops):

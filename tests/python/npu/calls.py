@@ -17,6 +17,7 @@ HERE = Path(__file__).parent
 # Of each test, after which it is stopped, at the latest after MOST; and how many of each operator
 # are kept.
 A_TEST, MOST, KEPT = 40, 160, 60
+LARGE = 1 << 19  # elements of tensors that are shared by the calls that are kept
 
 
 class _Enough(BaseException):
@@ -41,6 +42,8 @@ def watched(see):
 
 def cloned(value):
     if isinstance(value, torch.Tensor):
+        if value.numel() > LARGE:  # weights, which no call changes
+            return value
         t = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
         return t.copy_(value) if 0 not in value.stride() else value
     if isinstance(value, list | tuple):
