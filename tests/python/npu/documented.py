@@ -15,6 +15,8 @@ _NUMBERS = {torch.qint8: "12", torch.quint8: "13", torch.quint4x2: "16"}
 NOT_DRAWN = {
     "npu_prompt_flash_attention query int8": "quantised products are not known: docs/left-out.md",
     "npu_scatter_pa_kv_cache key.ndim 4": "compressed caches are not known: docs/left-out.md",
+    "npu_linear input int32": "refused: its document says no type for products of integers",
+    "npu_linear input int8": "refused: its document says no type for products of integers",
     "npu_dynamic_mx_quant": "not there on these chips",
     **{
         f"npu_moe_distribute_{name}": "of halves"

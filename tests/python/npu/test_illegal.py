@@ -282,7 +282,7 @@ def test_refused_for_what_a_call_does_not_say(legal, limit_id):
                 before = {v["id"] for v in operator.check(tensors, attrs, soc, known)}
                 assert limit_id not in before
                 alone += set(ids) - before == {limit_id}
-        assert alone >= EACH, "no call was found that violates it"
+        assert alone >= min(EACH, len(legal[operator.name])), "no call was found that violates it"
 
 
 def test_a_weight_in_nz_is_refused_eagerly(legal, torch_npu):
