@@ -2,15 +2,14 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "cli/cli.h"
+#include "cli/find_package.h"
 #include "ops/npu/catalogue.h"
 #include "ops/npu/stated_call.h"
 
@@ -27,24 +26,17 @@ struct Flags {
   bool as_json = false;
 };
 
-// The document of an installed torch_npu, asked of the Python that is there, which looks for the
-// package without importing it; empty where there is none. Throws TK0320 for a package without it.
+// The document of an installed torch_npu, which is not imported; empty where there is none. Throws
+// TK0320 for a package without it.
 std::string installed_document() {
   const char* named = std::getenv("TOKAMAK_PYTHON");
-  const std::string python = named != nullptr && *named != '\0' ? named : "python3";
-  const std::string command = "'" + python +
-                              "' -c \"import importlib.util as u; s = u.find_spec('torch_npu'); "
-                              "print(s.submodule_search_locations[0] if s else '')\" 2>/dev/null";
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
-  std::string folder;
-  std::array<char, 512> part;
-  while (pipe != nullptr && std::fgets(part.data(), part.size(), pipe.get()) != nullptr)
-    folder += part.data();
-  while (!folder.empty() && folder.back() == '\n') folder.pop_back();
+  const std::filesystem::path folder =
+      find_package("torch_npu", named != nullptr && *named != '\0' ? named : "python3");
   if (folder.empty()) return "";
-  const std::filesystem::path file = std::filesystem::path(folder) / "_op_plugin_docs.py";
+  const std::filesystem::path file = folder / "_op_plugin_docs.py";
   if (!std::filesystem::exists(file))
-    throw UserError("TK0320", cat("the torch_npu in ", folder, " has no _op_plugin_docs.py"))
+    throw UserError("TK0320",
+                    cat("the torch_npu in ", folder.string(), " has no ", file.filename().string()))
         .help("give the document of another package with --docs, or uninstall this one");
   return file.string();
 }
@@ -89,6 +81,9 @@ int search(const Flags& f) {
   const OpCatalogue catalogue = catalogue_of(f);
   std::string words;
   for (const std::string& w : f.words) words += (words.empty() ? "" : " ") + w;
+  if (words.find_first_not_of(" _") == std::string::npos)
+    throw UserError("TK1600", "there is no word to search for")
+        .help("`tokamak ops list` has all names");
   const std::vector<const OpEntry*> found = search_entries(catalogue, words);
   const std::size_t shown = std::min(found.size(), f.max);
   json rows = json::array();
@@ -281,7 +276,9 @@ void add_ops(CLI::App& app, int* exit_code) {
   c->footer("Example: tokamak ops list --prefix npu_moe");
   c = docs(command("search", "Operators with all words in name or text", search));
   c->add_option("words", f->words, "Words")->required();
-  c->add_option("--max", f->max, "At most so many")->capture_default_str();
+  c->add_option("--max", f->max, "At most so many")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   c->footer("Example: tokamak ops search rms norm");
   c = docs(command("show", "All facts of one: schema, devices, checks, notes, document", show));
   c->add_option("name", f->name, "npu_rms_norm")->required();

@@ -93,12 +93,20 @@ int analysis_for_npu(const Flags& f, const CapturedModel& model, const OptimizeO
   std::filesystem::create_directories(out, error);
   write_file(out / "analysis.json", to_json(b));
   write_file(out / "analysis.md", to_markdown(b));
+  const std::filesystem::path requests = out / "operator-requests.md";
+  if (b.requests.empty()) {
+    std::filesystem::remove(requests, error);  // of an earlier run
+  } else {
+    write_file(requests, requests_page(b));
+  }
   if (f.json) {
     std::cout << to_json(b);
     return b.gate.empty() ? 0 : 1;
   }
   print_sites(b);
   fmt::print("analysis      {}\n", (out / "analysis.md").string());
+  if (!b.requests.empty())
+    fmt::print("no operator   {} chains: {}\n", b.requests.size(), requests.string());
   return b.gate.empty() ? 0 : 1;
 }
 

@@ -33,8 +33,9 @@ struct Body {
 Body body_of(const Phase& phase, const Region& region);
 
 // A folded value from the weights below `path`, as the statement in process_weights_after_loading
-// has it, and the name for it.
+// has it, and the name for it; `lines` come before it.
 struct FoldedText {
+  std::vector<std::string> lines;
   std::string text, name;
 };
 FoldedText folded_text(const Phase& phase, const Value& v, const Region& home);

@@ -1,5 +1,7 @@
 // Weights that are worked out once, after loading: the same expressions, from parameters.
 #include <algorithm>
+#include <map>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "emit/body.h"
@@ -9,8 +11,12 @@ namespace {
 
 class FoldScope : public Scope {
  public:
-  FoldScope(const Phase& phase, const Region& home) : phase_(phase), home_(home) {}
+  FoldScope(const Phase& phase, const Region& home, const Value& root)
+      : phase_(phase), home_(home) {
+    count(root);
+  }
   Expr value(const Value& v) override {
+    if (const auto it = locals_.find(&v); it != locals_.end()) return {it->second};
     if (v.kind == ValueKind::weight) {
       last_weight = phase_.paths.weight(v);
       weights.push_back(last_weight);
@@ -18,6 +24,12 @@ class FoldScope : public Scope {
     }
     TK_CHECK(v.kind == ValueKind::node, "a folded value from a step");
     const Expr e = express(*v.node, *this);
+    if (v.node->outputs.size() == 1 && uses_[&v] > 1 && !v.node->inputs.empty()) {
+      std::string name = is_angle(v) ? "angles" : "shared";
+      if (const int k = ++taken_[name]; k > 1) name += cat("_", k);
+      lines.push_back(cat(name, " = ", e.text));
+      return {locals_[&v] = name};
+    }
     if (v.node->outputs.size() == 1) return e;
     return {cat(e.text, "[", v.index, "]")};
   }
@@ -28,9 +40,24 @@ class FoldScope : public Scope {
   bool always(const Node&, std::string_view) override { return false; }
 
   std::string last_weight;
-  std::vector<std::string> weights;
+  std::vector<std::string> weights, lines;
+  bool turns() const { return taken_.count("angles") != 0; }  // a table of cosines and sines
 
  private:
+  void count(const Value& v) {
+    if (v.node == nullptr) return;
+    for (const Value* in : v.node->inputs)
+      if (in != nullptr && ++uses_[in] == 1) count(*in);
+  }
+  static bool is_angle(const Value& v) {
+    return std::any_of(v.uses.begin(), v.uses.end(), [](const Use& use) {
+      return use.node != nullptr && (use.node->is("aten.cos") || use.node->is("aten.sin"));
+    });
+  }
+
+  std::unordered_map<const Value*, int> uses_;
+  std::unordered_map<const Value*, std::string> locals_;
+  std::map<std::string, int> taken_;
   const Phase& phase_;
   const Region& home_;
 };
@@ -66,11 +93,13 @@ std::string folded_name(const std::vector<std::string>& weights, const std::stri
 }  // namespace
 
 FoldedText folded_text(const Phase& phase, const Value& v, const Region& home) {
-  FoldScope scope(phase, home);
+  FoldScope scope(phase, home, v);
   FoldedText out;
   out.text = scope.value(v).text;
+  out.lines = scope.lines;
   out.name = scope.weights.empty() ? (v.node->is("aten.triu") ? "attention_mask" : "table")
                                    : folded_name(scope.weights, home.path);
+  if (scope.turns()) out.name = "cos_sin";
   return out;
 }
 

@@ -317,13 +317,17 @@ class Writer {
       for (const auto& [v, home] : phase->regions.folded) {
         if (home != r) continue;
         const FoldedText f = folded_text(*phase, *v, *r);
-        auto it = names.find(f.text);
+        std::string key = f.text;
+        for (const std::string& line : f.lines) key += cat("\n", line);
+        auto it = names.find(key);
         if (it == names.end()) {
           const int k = ++taken[f.name];
           std::string name = k == 1 ? f.name : cat(f.name, "_", k);
-          it = names.emplace(f.text, name).first;
-          const bool fresh = f.text.find("self.") == std::string::npos;
+          it = names.emplace(key, name).first;
+          const bool fresh = key.find("self.") == std::string::npos;
           const bool view = is_plain_view(*v->node);
+          std::vector<std::string>& to = fresh ? out_.folds : last;
+          to.insert(to.end(), f.lines.begin(), f.lines.end());
           if (fresh)
             out_.folds.push_back("self.register_buffer(\"" + name + "\", " + f.text +
                                  ", persistent=False)");

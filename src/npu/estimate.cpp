@@ -36,16 +36,19 @@ int kernels_of(const Node& n) {
   return 1;
 }
 
-double seconds_of(const Node& n, const Cost& c, const Device& d) {
+double seconds_of(const Node& n, Cost c, const Device& d) {
   const int kernels = kernels_of(n);
-  const double bytes = kernels > 1 ? 3 * c.read + c.written : c.read + c.written;
-  const double floor = c.cube > 0 ? d.cube_floor_s : d.vector_floor_s;
-  return std::max(
-             {c.cube / d.cube_flops, c.vector / d.vector_flops, bytes / d.memory_rate, floor}) +
-         (kernels - 1) * d.vector_floor_s;
+  if (kernels > 1) c.read *= 3;
+  return kernel_seconds(c, d) + (kernels - 1) * d.vector_floor_s;
 }
 
 }  // namespace
+
+double kernel_seconds(const Cost& c, const Device& d) {
+  const double floor = c.cube > 0 ? d.cube_floor_s : d.vector_floor_s;
+  return std::max({c.cube / d.cube_flops, c.vector / d.vector_flops,
+                   (c.read + c.written) / d.memory_rate, floor});
+}
 
 Cost cost_of(const Node& node, const SymEnv& env, const Load& load) {
   std::vector<Value> values(node.inputs.size());
@@ -107,7 +110,7 @@ Estimate estimate(const Graph& graph, const Device& device, const SymEnv& env, c
   for (const Node* n : nodes(graph)) {
     if (known.count(n->out()) != 0) continue;
     if (n->op->view != nullptr) continue;
-    KernelEstimate k{n, cost_of(*n, env, load), 0};
+    KernelEstimate k{n, cost_of(*n, env, load), 0, kernels_of(*n)};
     k.seconds = seconds_of(*n, k.cost, device);
     e.seconds += k.seconds;
     e.kernels.push_back(k);
@@ -115,14 +118,17 @@ Estimate estimate(const Graph& graph, const Device& device, const SymEnv& env, c
   return e;
 }
 
-Estimate estimate_step(const Graph& graph, const Device& device, const StepSize& size) {
+SymEnv symbols_of(const StepSize& size) {
   const std::int64_t blocks = (size.kv_len + size.block_size - 1) / size.block_size;
-  const SymEnv env{{"T", size.tokens},
-                   {"B", size.sequences},
-                   {"R", size.sequences},
-                   {"MB", blocks},
-                   {"NB", blocks * size.sequences + 1}};
-  return estimate(graph, device, env, {static_cast<double>(size.kv_len)});
+  return {{"T", size.tokens},
+          {"B", size.sequences},
+          {"R", size.sequences},
+          {"MB", blocks},
+          {"NB", blocks * size.sequences + 1}};
+}
+
+Estimate estimate_step(const Graph& graph, const Device& device, const StepSize& size) {
+  return estimate(graph, device, symbols_of(size), {static_cast<double>(size.kv_len)});
 }
 
 }  // namespace tk

@@ -15,6 +15,7 @@ struct KernelEstimate {
   const Node* node;
   Cost cost;
   double seconds;
+  int launches;  // more than one: torch_npu has no operator for it
 };
 
 struct Estimate {
@@ -31,7 +32,11 @@ Estimate estimate(const Graph& graph, const Device& device, const SymEnv& env, c
 struct StepSize {
   std::int64_t tokens, sequences, kv_len, block_size;
 };
+SymEnv symbols_of(const StepSize& size);
 Estimate estimate_step(const Graph& graph, const Device& device, const StepSize& size);
+
+// The time of one kernel of that cost.
+double kernel_seconds(const Cost& cost, const Device& device);
 
 // Weights and what follows from them alone, in sizes that are numbers: computed once, when the
 // model is loaded.

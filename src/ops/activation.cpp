@@ -87,8 +87,10 @@ void eval_celu(const EvalArgs& args) {
 }
 
 void eval_threshold(const EvalArgs& args) {
-  const Tensor limit = cast_to(number(*args.attr("threshold"), args.env()), args.out().dtype);
-  const Tensor value = cast_to(number(*args.attr("value"), args.env()), args.out().dtype);
+  const Tensor threshold = cast_to(number(*args.attr("threshold"), args.env()), args.out().dtype);
+  const Tensor instead = cast_to(number(*args.attr("value"), args.env()), args.out().dtype);
+  const TensorView& limit = threshold;
+  const TensorView& value = instead;
   with_real(args.in(0).dtype, [&](auto tag) {
     using T = decltype(tag);
     map<T, 3>(args.out(), {args.in(0), limit, value},

@@ -23,6 +23,8 @@ Prepared prepare(const CapturedModel& model, std::int64_t block_size) {
   p.cached = flatten(p.captured, model.has_weights ? &model.weights : nullptr, options);
   canonicalize(p.cached.graph);
   p.cached.graph.erase_unused_weights();
+  if (model.config.max_positions > 0)
+    p.cached.graph.ranges["positions"] = {0, model.config.max_positions - 1};
   verify(p.cached.graph, "flatten");
   return p;
 }

@@ -38,10 +38,14 @@ class Analysis {
   Blueprint run() {
     decompose(decode_, "decode");
     decompose(prefill_, "prefill");
+    const std::int64_t batch = out_.scenario.batch;
     out_.decode_ms_before = decode_ms();
     for (const MoveSites& found : apply_all_moves(&prefill_, &decode_, options_))
       for (const Group& g : grouped(found.sites)) add(found, g);
     out_.decode_ms_after = decode_ms();
+    request(decode_, "decode", {batch, batch, options_.decode_context + 1, options_.block_size});
+    request(prefill_, "prefill",
+            {options_.prefill_tokens, 1, options_.prefill_tokens, options_.block_size});
     add_parallel(decode_, "decode");
     add_parallel(prefill_, "prefill");
     add_quantised();
@@ -114,6 +118,17 @@ class Analysis {
     if (op == nullptr || op->npu == nullptr) return;
     s->source = op->npu->source;
     for (const Limit& l : op->npu->limits) s->checks.emplace_back(l.id);
+  }
+
+  // With what was refused at the same place as evidence: no operator of the tree does it.
+  void request(const Graph& graph, const std::string& phase, const StepSize& size) {
+    for (OperatorRequest& r :
+         operator_requests(graph, phase, *find_device(name_of(out_.scenario.target)), size)) {
+      for (const SiteVerdict& s : out_.sites)
+        if (!s.verdict.ok() && s.phase == phase && s.place == r.module)
+          r.refused.push_back(cat(s.id, " ", s.operators, ": ", s.verdict.reason));
+      out_.requests.push_back(std::move(r));
+    }
   }
 
   void add_parallel(const Graph& graph, const std::string& phase) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trial/optimize.h"
+#include "trial/requests.h"
 
 namespace tk {
 
@@ -45,6 +46,7 @@ struct Blueprint {
   std::string model;
   std::vector<Chain> chains;
   std::vector<SiteVerdict> sites;
+  std::vector<OperatorRequest> requests;  // of the fused graphs (FU-50)
   std::vector<std::string> gate;  // what is missing for the analysis to be complete; empty: passed
   double decode_ms_before = 0, decode_ms_after = 0;  // estimated, unfused and fused
 };
@@ -54,5 +56,7 @@ Blueprint blueprint(const CapturedModel& model, const OptimizeOptions& options,
 
 std::string to_json(const Blueprint& blueprint);
 std::string to_markdown(const Blueprint& blueprint);
+// The requests alone, as a page for those who write operators; "" when there are none.
+std::string requests_page(const Blueprint& blueprint);
 
 }  // namespace tk

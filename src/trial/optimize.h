@@ -35,7 +35,8 @@ struct OptimizeOptions {
   std::function<void(const std::string&)> progress;
 };
 
-// A captured model made functional, canonical, token-flat and cached; nothing is run.
+// A captured model made functional, canonical, token-flat and cached; nothing is run. The cached
+// graph's range "positions" is that of position_ids, where the configuration says it.
 struct Prepared {
   Graph captured;  // canonical
   CachedModel cached;

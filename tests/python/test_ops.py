@@ -58,6 +58,27 @@ def test_search_is_cut_and_marks_what_has_no_document(ops):
     assert "no operator has" in ops("search", "nosuchword", code=1).stderr
 
 
+def test_names_as_they_are_copied(ops):
+    for name in ("NPU_SWIGLU", "torch_npu.npu_swiglu(x)", "torch.ops.npu.npu_swiglu.default"):
+        assert ops("show", name).stdout.startswith("npu_swiglu\n")
+    stated = ("--shape", "x=(4, 64)", "--dtype", "torch.bfloat16", "--target", "a2")
+    assert ops("check", "npu_swiglu", *stated).stdout.startswith("npu_swiglu on a2: legal")
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("",), "TK1600"),
+        (("  ", "_"), "TK1600"),
+        (("--max", "-1", "rms"), "--max"),
+        (("--max", "0", "rms"), "--max"),
+    ],
+)
+def test_searches_that_cannot_be(ops, words, error):
+    done = ops("search", *words, code=2)
+    assert done.stdout == "" and error in done.stderr
+
+
 def test_show_has_every_fact(ops):
     text = ops("show", "npu_rms_norm", "--docs", DOCUMENT).stdout
     for part in (
@@ -97,6 +118,26 @@ def test_the_document_of_an_installed_package(ops, tmp_path):
     (package / "_op_plugin_docs.py").write_text(DOCUMENT.read_text())
     text = ops("show", "npu_of_tomorrow", python_path=tmp_path).stdout
     assert "not defined" in text and str(package) in text
+
+
+def test_the_package_of_an_environment(tokamak_binary, tmp_path):
+    """It is found from the interpreter's place, and none is started."""
+    packages = tmp_path / "lib" / "python3.11" / "site-packages" / "torch_npu"
+    packages.mkdir(parents=True)
+    (packages / "_op_plugin_docs.py").write_text(DOCUMENT.read_text())
+    (tmp_path / "pyvenv.cfg").write_text("include-system-site-packages = false\n")
+    (tmp_path / "bin").mkdir()
+    python = tmp_path / "bin" / "python3"
+    python.write_text("#!/bin/false\n")
+    python.chmod(0o755)
+    for environment in ({"TOKAMAK_PYTHON": str(python)}, {"PATH": str(python.parent)}):
+        done = subprocess.run(
+            [str(tokamak_binary), "ops", "show", "npu_of_tomorrow"],
+            capture_output=True,
+            text=True,
+            env={"TOKAMAK_PYTHON": "", "PATH": os.environ["PATH"], **environment},
+        )
+        assert done.returncode == 0 and str(packages) in done.stdout, done.stderr
 
 
 def check(ops, *arguments, code=0):
@@ -142,6 +183,9 @@ def test_check_is_pending_where_the_document_is_silent(ops):  # FU-07
         (("--attr", "alpha=2"), "TK0322"),
         (("--shape", "x=[2", "--dtype", "bf16"), "TK0310"),
         (("--shape", "x=[2,3]"), "TK0323"),
+        (("--shape", "x=2,3", "--dtype", "bf16"), "TK0323"),
+        (("--shape", "x=[2]", "--shape", "x=[3]", "--dtype", "bf16"), "TK0323"),
+        (("--attr", "epsilon=abc"), "TK0323"),
         (("--dtype", "x=bf17"), "TK0323"),
         (("--target", "a4"), ""),
     ],

@@ -121,8 +121,11 @@ OpCatalogue op_catalogue(const std::string& document) {
 const OpEntry* find_entry(const OpCatalogue& catalogue, std::string_view name) {
   for (const std::string_view prefix : {"torch_npu.", "torch.ops.npu.", "npu."})
     if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
+  // As it is copied from code: "npu_swiglu(x)", "npu_swiglu.default".
+  name = name.substr(0, name.find_first_of("(."));
+  const std::string wanted = lower(name);
   for (const OpEntry& e : catalogue.entries)
-    if (e.name == name) return &e;
+    if (lower(e.name) == wanted) return &e;
   return nullptr;
 }
 

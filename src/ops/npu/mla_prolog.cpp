@@ -10,6 +10,7 @@
 #include "ops/gemm.h"
 #include "ops/infer.h"
 #include "ops/npu/fused_attention.h"
+#include "ops/npu/int_rows.h"
 #include "ops/npu/mla_rows.h"
 #include "ops/npu/npu_ops.h"
 #include "ops/npu/rows.h"
@@ -70,11 +71,15 @@ Sizes sizes_of(const Args& args) {
   return s;
 }
 
+// kv_cache_quant_mode 3: latent, rope part and scales of a token in one row of bytes.
+constexpr std::int64_t tiled = 3;
+constexpr std::int64_t tile = 128;
+
 void need_quant(const Args& args, std::int64_t weights, std::int64_t cache) {
   if (weights < 0 || weights > 2)
     args.fail(cat("is known here with weight_quant_mode 0, 1 and 2, got ", weights));
-  if (cache < 0 || cache > 2)
-    args.fail(cat("is known here with kv_cache_quant_mode 0, 1 and 2, got ", cache));
+  if (cache < 0 || cache > tiled)
+    args.fail(cat("has kv_cache_quant_mode 0, 1, 2 and 3, got ", cache));
   const Inputs in = inputs_of(args.op());
   const auto need = [&](int i, bool quantised, std::string_view scale) {
     if ((args.in(i).dtype == DType::i8) != quantised)
@@ -82,15 +87,15 @@ void need_quant(const Args& args, std::int64_t weights, std::int64_t cache) {
                     quantised ? " of i8" : " of floats", " in this quantisation mode, got ",
                     args.in(i).str()));
     if (!quantised) need_float(args, i);
-    if (quantised && !given(args, scale))
+    if (quantised && !scale.empty() && !given(args, scale))
       args.fail(cat("needs ", scale, " in this quantisation mode"));
   };
   need(in.x, weights == 2, "dequant_scale_x");
   need(in.w_dq, weights == 2, "dequant_scale_w_dq");
   need(in.w_uq_qr, weights >= 1, "dequant_scale_w_uq_qr");
   need(in.w_dkv_kr, weights == 2, "dequant_scale_w_dkv_kr");
-  need(in.kv_cache, cache != 0, "quant_scale_ckv");
-  need(in.kr_cache, cache == 2, "quant_scale_ckr");
+  need(in.kv_cache, cache != 0, cache == tiled ? "" : "quant_scale_ckv");
+  if (cache != tiled) need(in.kr_cache, cache == 2, "quant_scale_ckr");
   for (const int i : {in.w_uk, in.gamma_cq, in.gamma_ckv, in.sin, in.cos}) need_float(args, i);
 }
 
@@ -121,31 +126,55 @@ Mode mode_of(std::string_view name) {
           name == "PA_BLK_BSND" || name == "PA_BLK_NZ"};
 }
 
-void need_caches(const Args& args, const Sizes& s) {
+void need_caches(const Args& args, const Sizes& s, std::int64_t cache) {
   const Inputs in = inputs_of(args.op());
   const std::string& name = args.text("cache_mode");
   const Mode mode = mode_of(name);
   if (!mode.packed && !mode.nz && !mode.blocks && name != "PA_BSND")
     args.fail(cat("has no cache_mode \"", name, "\""));
-  if (mode.blocks) args.fail(cat("is not known here with cache_mode ", name));
-  for (const auto& [i, dim] : {std::pair{in.kv_cache, s.ckv}, std::pair{in.kr_cache, s.rope}}) {
+  const bool v3 = args.op().parsed().tensor_index("actual_seq_len") >= 0;
+  if (mode.blocks && !v3) args.fail(cat("has no cache_mode ", name, "; npu_mla_prolog_v3 has it"));
+  const bool ends = mode.blocks && s.lead.size() == 1;
+  if (v3 && given(args, "actual_seq_len") != ends)
+    args.fail("needs actual_seq_len with tokens [T, He] in the modes PA_BLK_*, and there alone");
+  const bool one = cache == tiled;
+  if (one && (mode.nz || mode.blocks || !s.ckv.is_const() || s.ckv.value() % tile != 0))
+    args.fail(cat("needs cache_mode PA_BSND, BSND or TND and a latent of tiles of ", tile,
+                  " for kv_cache_quant_mode 3"));
+  const Sym width = one ? s.ckv + s.rope * 2 + s.ckv.value() / tile * 4 : s.ckv;
+  if (one && !args.in(in.kr_cache).numel().is(0))
+    args.fail(
+        cat("needs an empty kr_cache for kv_cache_quant_mode 3, got ", args.in(in.kr_cache).str()));
+  for (const auto& [i, dim] : {std::pair{in.kv_cache, width}, std::pair{in.kr_cache, s.rope}}) {
+    if (one && i == in.kr_cache) continue;
     const Type& c = args.in(i);
     if (c.rank() != (name == "TND" ? 3 : 4) || !c.dim(-2).is(1))
       args.fail(cat("needs caches [blocks, block, 1, D], got ", c.str()));
     need_same(args, c.dim(-1), dim, "the caches' D and latent or rope");
   }
   for (const int axis : {0, 1})
-    need_same(args, args.in(in.kv_cache).dim(axis), args.in(in.kr_cache).dim(axis),
-              "blocks of the two caches");
+    if (!one)
+      need_same(args, args.in(in.kv_cache).dim(axis), args.in(in.kr_cache).dim(axis),
+                "blocks of the two caches");
   if (mode.packed) return;
   if (!args.has(in.index)) args.fail("needs cache_index in paged cache modes");
   need_integral(args, in.index);
-  need_same(args, args.in(in.index).numel(), s.tokens, "cache_index and tokens");
+  if (!mode.blocks) {
+    need_same(args, args.in(in.index).numel(), s.tokens, "cache_index and tokens");
+  } else if (ends) {
+    const Type& t = args.in(input_of(args.op(), "actual_seq_len"));
+    if (t.rank() != 1 || t.dtype != DType::i32)
+      args.fail(cat("needs actual_seq_len i32[B], got ", t.str()));
+    need_rank(args, in.index, 1, 1);
+  } else {
+    need_rank(args, in.index, 2, 2);
+    need_same(args, args.in(in.index).dim(0), s.lead[0], "requests of cache_index and token_x");
+  }
 }
 
-constexpr std::string_view v3_refused[] = {
-    "actual_seq_len",     "k_nope_clip_alpha",   "token_x_dtype", "weight_dq_dtype",
-    "weight_uq_qr_dtype", "weight_dkv_kr_dtype", "kv_cache_dtype"};
+constexpr std::string_view v3_refused[] = {"k_nope_clip_alpha",   "token_x_dtype",
+                                           "weight_dq_dtype",     "weight_uq_qr_dtype",
+                                           "weight_dkv_kr_dtype", "kv_cache_dtype"};
 
 DType float_dtype(const Args& args) { return args.in(inputs_of(args.op()).w_uk).dtype; }
 
@@ -157,13 +186,15 @@ Type with(DType dtype, SymDims lead, std::initializer_list<Sym> more) {
 std::vector<Type> v3_infer(const Args& args) {
   refuse_given(args, v3_refused);
   for (const char* name : {"ckvkr_repo_mode", "quant_scale_repo_mode"})
-    if (args.i64(name) != 0) args.fail(cat("is not known here with ", name));
+    if (args.i64(name) != (args.i64("kv_cache_quant_mode") == tiled ? 1 : 0))
+      args.fail(cat("has ", name, " 1 with kv_cache_quant_mode 3, and there alone"));
+  if (args.i64("tile_size") != tile) args.fail(cat("has tile_size ", tile));
   const Sizes s = sizes_of(args);
   const std::int64_t weights = args.i64("weight_quant_mode");
   const std::int64_t cache = args.i64("kv_cache_quant_mode");
   need_quant(args, weights, cache);
   need_scales(args, s);
-  need_caches(args, s);
+  need_caches(args, s, cache);
   const bool quantised_query = weights == 2 && cache == 1;
   if ((args.i64("query_quant_mode") == 1) != quantised_query)
     args.fail(
@@ -198,7 +229,7 @@ std::vector<Type> v2_infer(const Args& args) {
   const auto [weights, cache] = v2_modes(args);
   need_quant(args, weights, cache);
   need_scales(args, s);
-  need_caches(args, s);
+  need_caches(args, s, cache);
   const DType d = float_dtype(args);
   const bool quantised_query = weights == 2 && cache == 1;
   const Inputs in = inputs_of(args.op());
@@ -253,6 +284,70 @@ TensorView flat(TensorView t, std::int64_t rows) {
   return t;
 }
 
+// Where each token of the step goes in the caches, which share their blocks; -1: nowhere.
+std::vector<std::int64_t> slots_of(const EvalArgs& a, const Inputs& in, const Mode& mode,
+                                   std::int64_t tokens, const SlotMap& map) {
+  std::vector<std::int64_t> slots;
+  if (!mode.blocks) {
+    for (std::int64_t t = 0; t < tokens; ++t)
+      slots.push_back(mode.packed ? checked_index(a, t, map.slots, false)
+                                  : slot_at(a, a.in(in.index), t, map.slots));
+    return slots;
+  }
+  // Blocks by their number, those of one request after those of the one before.
+  const TensorView& x = a.in(in.x);
+  std::vector<std::int64_t> lens;
+  if (x.rank() == 3) {
+    lens.assign(static_cast<std::size_t>(x.shape[0]), x.shape[1]);
+  } else {
+    const TensorView& totals = a.in(input_of(a.op(), "actual_seq_len"));
+    lens = lengths(a, totals, true, tokens, cat(a.op().name, " needs actual_seq_len"));
+  }
+  std::int64_t all = 0;
+  std::int64_t pages = 0;
+  for (const std::int64_t n : lens) {
+    all += n;
+    pages += map.block == 0 ? 0 : (n + map.block - 1) / map.block;
+  }
+  if (map.block == 0 || all != tokens || pages != a.in(in.index).numel())
+    throw UserError(
+        "TK0505", cat(a.op().name, " needs a number in cache_index for each block of ", map.block,
+                      " tokens of a request and ", tokens, " tokens in all, got ",
+                      a.in(in.index).shape.str(), " for ", pages, " blocks and ", all, " tokens"));
+  std::int64_t page = 0;
+  for (const std::int64_t n : lens) {
+    for (std::int64_t t = 0; t < n; ++t) {
+      const std::int64_t number =
+          slot_at(a, a.in(in.index), page + t / map.block, map.slots / map.block);
+      slots.push_back(number < 0 ? -1 : number * map.block + t % map.block);
+    }
+    page += (n + map.block - 1) / map.block;
+  }
+  return slots;
+}
+
+// A row of kv_cache_quant_mode 3, byte by byte: the latent in tiles as round(x / scale), scale =
+// max |x| / 127; the rope part in the dtype; the scales in f32.
+std::vector<float> tiled_row(const std::vector<float>& latent, const std::vector<float>& rope,
+                             DType dtype) {
+  std::vector<std::int8_t> bytes(latent.size());
+  std::vector<float> scales;
+  for (std::size_t at = 0; at < latent.size(); at += tile)
+    scales.push_back(
+        quantise_row(std::vector<float>(latent.begin() + static_cast<std::ptrdiff_t>(at),
+                                        latent.begin() + static_cast<std::ptrdiff_t>(at + tile)),
+                     bytes.data() + at));
+  const auto append = [&](const void* data, std::size_t n) {
+    const auto* from = static_cast<const std::int8_t*>(data);
+    bytes.insert(bytes.end(), from, from + n);
+  };
+  Tensor part = Tensor::empty(dtype, {static_cast<std::int64_t>(rope.size())});
+  write_row(part, 0, 1, part.numel(), rope.data());
+  append(part.data, rope.size() * size_of(dtype));
+  append(scales.data(), scales.size() * sizeof(float));
+  return {bytes.begin(), bytes.end()};
+}
+
 struct Results {
   TensorView query, rope, query_scale, norm, norm_scale, kv_cache, kr_cache;
 };
@@ -265,7 +360,8 @@ void prolog(const EvalArgs& a, const Inputs& in, std::int64_t weights, bool quan
   const DType d = a.in(in.w_uk).dtype;
   const Tensor x_rows = contiguous(a.in(in.x));
   const std::int64_t tokens = x_rows.numel() / std::max<std::int64_t>(1, x_rows.shape.back());
-  const TensorView x = flat(x_rows, tokens);
+  const TensorView& x_view = x_rows;
+  const TensorView x = flat(x_view, tokens);
   const std::vector<float> x_scale = factors("dequant_scale_x");
   const std::int64_t heads = a.in(in.w_uk).shape[0];
   const std::int64_t nope = a.in(in.w_uk).shape[1];
@@ -339,10 +435,11 @@ void prolog(const EvalArgs& a, const Inputs& in, std::int64_t weights, bool quan
     return mode.nz ? slot_map_nz(a, cache, what) : slot_map(cache);
   };
   const SlotMap kv = map_of(out.kv_cache, "kv_cache");
-  const SlotMap kr = map_of(out.kr_cache, "kr_cache");
+  const bool one = out.kv_cache.shape.back() != latent;  // both in one cache
+  const SlotMap kr = one ? SlotMap{} : map_of(out.kr_cache, "kr_cache");
+  const std::vector<std::int64_t> slots = slots_of(a, in, mode, tokens, kv);
   for (std::int64_t t = 0; t < tokens; ++t) {
-    const std::int64_t slot = mode.packed ? checked_index(a, t, kv.slots, false)
-                                          : slot_at(a, a.in(in.index), t, kv.slots);
+    const std::int64_t slot = slots[static_cast<std::size_t>(t)];
     if (slot < 0) continue;
     const float* at = k.as<float>() + t * (latent + rope);
     std::vector<float> c(at, at + latent);
@@ -352,6 +449,11 @@ void prolog(const EvalArgs& a, const Inputs& in, std::int64_t weights, bool quan
     rms_norm(&c, gamma_k, static_cast<float>(a.f64("rmsnorm_epsilon_ckv")));
     scale_by(&c, {key_factor});
     rotate_pairs(&r, cosines.data() + t * rope, sines.data() + t * rope);
+    if (one) {
+      const std::vector<float> row = tiled_row(c, r, d);
+      kv.rows.write(kv.offset(slot), static_cast<std::int64_t>(row.size()), row.data());
+      continue;
+    }
     if (out.kv_cache.dtype == DType::i8) scale_by(&c, kv_factor);
     if (out.kr_cache.dtype == DType::i8) scale_by(&r, kr_factor);
     kv.rows.write(kv.offset(slot), latent, c.data());
@@ -410,7 +512,8 @@ Cost prolog_cost(const Args& args, const Load&) {
       {op ".S", "token_x.ndim == 2 or 0 <= S <= 16"}, {op ".T", "0 <= T <= 1048576"},          \
       {op ".index",                                                                            \
        "not paged or (cache_index.dtype == int64 and (cache_index.numel == 0 or "              \
-       "(min(cache_index) >= 0 and max(cache_index) < kv_cache.shape[0] * kv_cache.shape[1])))"}
+       "(min(cache_index) >= 0 and max(cache_index) < kv_cache.shape[0] * "                    \
+       "(1 if blocks else kv_cache.shape[1]))))"}
 
 constexpr Symbol symbols[] = {
     {"He", "token_x.shape[-1]", "hidden size"},
@@ -421,7 +524,9 @@ constexpr Symbol symbols[] = {
     {"Dr", "rope_sin.shape[-1]", "rope dim"},
     {"S", "token_x.shape[1]", "tokens of a request"},
     {"T", "prod(token_x.shape[:-1])", "tokens"},
-    {"paged", "cache_mode in (\"PA_BSND\", \"PA_NZ\")"},
+    {"paged", "cache_mode not in (\"BSND\", \"TND\")"},
+    {"blocks", "cache_mode in (\"PA_BLK_BSND\", \"PA_BLK_NZ\")",
+     "cache_index has the numbers of blocks"},
 };
 constexpr Limit v3_limits[] = {TK_PROLOG_LIMITS("mla_prolog_v3")};
 constexpr std::string_view v3_notes[] = {
@@ -429,14 +534,15 @@ constexpr std::string_view v3_notes[] = {
     "weight_quant_mode 0 none, 1 weight_uq_qr, 2 weight_dq, weight_uq_qr and weight_dkv_kr with "
     "token_x, all int8; 3 to 5 are of other chips; the wheel's text has weight_uk quantised in 2, "
     "op-plugin's and the models weight_uq_qr",
-    "kv_cache_quant_mode 0 none, 1 the tensor, 2 a channel; 3 (tiles of 128, a cache of 656) is "
-    "not known here",
+    "kv_cache_quant_mode 0 none, 1 the tensor, 2 a channel; 3 tiles of 128: rows of 656 bytes with "
+    "latent, rope part and scales, an empty kr_cache, both repo modes 1",
     "query_quant_mode 1 goes with int8 weights and an int8 cache",
     "both epsilons are 1e-5 unless given: pass the model's",
     "no tokens give nothing and leave the caches",
     "eleven inputs are positional; rope_sin comes before rope_cos",
-    "cache_mode PA_BSND, PA_NZ; BSND and TND (op-plugin docs) write tokens in order; PA_BLK_BSND "
-    "and PA_BLK_NZ are not known here",
+    "cache_mode PA_BSND, PA_NZ; of op-plugin's docs: BSND and TND write tokens in order, "
+    "PA_BLK_BSND and PA_BLK_NZ take the numbers of blocks: cache_index [B, ceil(S / block)], or "
+    "with tokens [T, He] those of all requests, which actual_seq_len ends (i32 [B])",
     "results that are off are empty",
     "weights are FRACTAL_NZ except weight_uk; newer documents take more sizes",
 };

@@ -24,6 +24,7 @@ std::pair<std::string, std::string> halves(const std::string& text, std::string_
 }
 
 DType dtype_of(std::string_view text) {
+  if (text.starts_with("torch.")) text.remove_prefix(6);
   static constexpr std::array<std::pair<std::string_view, DType>, 13> others = {
       {{"fp32", DType::f32},
        {"float32", DType::f32},
@@ -121,11 +122,11 @@ class Call {
       if (!dtype)
         throw UserError("TK0323", cat("the dtype of '", name, "' is not stated"))
             .help(cat("add --dtype ", name, "=bf16, or --dtype bf16 for all tensors"));
-      const Attr shape = parse_attr(value);
-      const auto* dims = std::get_if<SymDims>(&shape);
-      if (dims == nullptr)
-        throw UserError("TK0323", cat("--shape ", text, " is no list of sizes"))
-            .help("write for instance --shape x=[4, 7168] or x=[T, 7168]");
+      if (inputs_[i] != nullptr)
+        throw UserError("TK0323", cat("--shape ", text, ": the shape of '",
+                                      op_.parsed().tensors[i].name, "' is stated twice"));
+      const SymDims sizes = sizes_of(text, value);
+      const SymDims* dims = &sizes;
       for (const Sym& d : *dims)
         if (d.is_const() && d.value() < 0)
           throw UserError("TK0323", cat("--shape ", text, " has a size below 0"));
@@ -134,6 +135,21 @@ class Call {
       values_.back()->type = {*dtype, *dims};
       inputs_[i] = values_.back().get();
     }
+  }
+
+  // "[4, 7168]", or "(4, 7168)" as Python prints it.
+  static SymDims sizes_of(const std::string& text, std::string value) {
+    if (value.front() == '(' && value.back() == ')') {
+      if (value[value.size() - 2] == ',') value.erase(value.size() - 2, 1);
+      value.front() = '[';
+      value.back() = ']';
+    }
+    if (value.front() == '[') {
+      const Attr shape = parse_attr(value);
+      if (const auto* dims = std::get_if<SymDims>(&shape)) return *dims;
+    }
+    throw UserError("TK0323", cat("--shape ", text, " is no list of sizes"))
+        .help("write for instance --shape x=[4, 7168] or x=[T, 7168]");
   }
 
   void take_attrs(const StatedCall& stated) {
@@ -160,9 +176,10 @@ class Call {
         arg.list
             ? std::holds_alternative<SymDims>(a) || std::holds_alternative<std::vector<double>>(a)
         : kind == "bool"  ? std::holds_alternative<bool>(a)
-        : kind == "float" ? std::holds_alternative<double>(a) || std::holds_alternative<Sym>(a)
-        : kind == "int"   ? std::holds_alternative<Sym>(a)
-                          : true;
+        : kind == "float" ? std::holds_alternative<double>(a) ||
+                                (std::holds_alternative<Sym>(a) && std::get<Sym>(a).is_const())
+        : kind == "int" ? std::holds_alternative<Sym>(a)
+                        : true;
     if (!fits)
       throw UserError("TK0323", cat("--attr ", text, ": ", arg.name, " is of kind ", arg.kind));
     return a;

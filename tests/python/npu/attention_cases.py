@@ -111,6 +111,11 @@ def draw(rng, *shape, dtype=torch.bfloat16):
     generator = torch.Generator().manual_seed(rng.randrange(2**31))
     if dtype == torch.int8:
         return torch.randint(-128, 128, shape, dtype=dtype, generator=generator)
+    if dtype == torch.bool:
+        return torch.randint(0, 2, shape, generator=generator).bool()
+    if not dtype.is_floating_point:  # more than a float holds
+        ends = torch.iinfo(dtype)
+        return torch.randint(ends.min, ends.max, shape, dtype=dtype, generator=generator)
     return torch.randn(shape, generator=generator).to(dtype)
 
 

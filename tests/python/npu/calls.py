@@ -8,12 +8,16 @@ import inspect
 import itertools
 from pathlib import Path
 
+import documented
+import limit_oracle
 import torch
-from tokamak.npu import registry
+from tokamak.npu import library, registry
 
 HERE = Path(__file__).parent
-# Of each test, after which it is stopped; and how many of each operator are kept.
-A_TEST, KEPT = 40, 60
+# Of each test, after which it is stopped, at the latest after MOST; and how many of each operator
+# are kept.
+A_TEST, MOST, KEPT = 40, 160, 60
+LARGE = 1 << 19  # elements of tensors that are shared by the calls that are kept
 
 
 class _Enough(BaseException):
@@ -38,6 +42,8 @@ def watched(see):
 
 def cloned(value):
     if isinstance(value, torch.Tensor):
+        if value.numel() > LARGE:  # weights, which no call changes
+            return value
         t = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
         return t.copy_(value) if 0 not in value.stride() else value
     if isinstance(value, list | tuple):
@@ -73,32 +79,79 @@ def _draws(module):
 MODULES = (
     "test_activations test_cache_writes test_delta_rule test_ffn test_fused_attention "
     "test_grouped_matmul test_misc test_moe_gate test_moe_routing test_norms test_quant_matmul "
-    "test_quantise test_rope test_sparse_attention test_fusion_attention"
+    "test_quantise test_rope test_sparse_attention test_fusion_attention test_moe_exchange"
 ).split()
+
+
+@contextlib.contextmanager
+def counted(drawn, after):
+    """Adds to `drawn`, {operator: {what documented.txt asks of an argument: values}}, what calls
+    that ran had; then after(operator's name)."""
+    run = library.Operator.run
+
+    def told(operator, tensors, attrs):
+        # Before it runs: arguments are changed in place, never their types.
+        names = [t["name"] for t in operator.tensors]
+        values = limit_oracle.defaults(operator.schema) | attrs
+        values |= dict(zip(names, tensors, strict=False))
+        seen = {
+            asked: documented.of_call(values, asked)
+            for asked in documented.values().get(operator.name, {})
+        }
+        results = run(operator, tensors, attrs)
+        for asked, value in seen.items():
+            drawn.setdefault(operator.name, {}).setdefault(asked, set()).add(value)
+        after(operator.name)
+        return results
+
+    library.Operator.run = told
+    try:
+        yield
+    finally:
+        library.Operator.run = run
+
+
+@functools.cache
+def collected(torch_npu):
+    """What the random tests make: calls, {operator: [(bound, given)]}, the first of each test; and
+    all that is drawn of what is documented (see `counted`). A test goes on while its operators
+    lack something documented, up to MOST calls."""
+    found, drawn = {}, {}
+    seen = ran = 0
+    used = set()
+
+    def go_on(name, n):
+        used.add(name)
+        if n > MOST or (n > A_TEST and not any(documented.missing(u, drawn) for u in used)):
+            raise _Enough
+
+    def see(bound, given):
+        nonlocal seen
+        seen += 1
+        if seen <= A_TEST:
+            kept = found.setdefault(bound.operator.name, [])
+            kept.append((bound, {k: cloned(v) for k, v in given.items()}))
+        go_on(bound.operator.name, seen)
+
+    def after(name):  # of operators that a test runs without a call of the library
+        nonlocal ran
+        ran += 1
+        go_on(name, ran)
+
+    with watched(see), counted(drawn, after):
+        for name in MODULES:
+            for test in _draws(importlib.import_module(name)):
+                seen = ran = 0
+                used.clear()
+                with contextlib.suppress(_Enough):
+                    test(torch_npu=torch_npu)
+    return found, drawn
 
 
 @functools.cache
 def legal(torch_npu):
     """{operator: [(bound, given)]}: calls of the random tests that are refused by nobody."""
-    found = {}
-    seen = 0
-
-    def see(bound, given):
-        nonlocal seen
-        seen += 1
-        if seen > A_TEST:
-            raise _Enough
-        kept = found.setdefault(bound.operator.name, [])
-        kept.append((bound, {k: cloned(v) for k, v in given.items()}))
-
-    with watched(see):
-        for name in MODULES:
-            if not (HERE / f"{name}.py").is_file():
-                continue
-            for test in _draws(importlib.import_module(name)):
-                seen = 0
-                with contextlib.suppress(_Enough):
-                    test(torch_npu=torch_npu)
+    found, _ = collected(torch_npu)
     # Evenly from all tests of an operator.
     accepted = {name: [c for c in calls if _accepted(*c)] for name, calls in found.items()}
     return {name: c[:: -(-len(c) // KEPT) or 1] for name, c in accepted.items()}

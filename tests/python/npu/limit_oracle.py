@@ -162,10 +162,10 @@ FUNCTIONS = {
 
 class _Rewrite(ast.NodeTransformer):
     def visit_List(self, node):
-        self.generic_visit(node)
         return self.visit_Tuple(ast.Tuple(node.elts, ast.Load()))
 
     def visit_Tuple(self, node):
+        self.generic_visit(node)
         return ast.Call(ast.Name("Row", ast.Load()), [node], []) if node.elts else node
 
     def visit_Compare(self, node):
@@ -192,7 +192,7 @@ def literals_in(expr):
 
 
 @functools.cache
-def _defaults(schema):
+def defaults(schema):
     """Attributes with a default other than None, from the operator's own schema."""
     found = re.findall(r"(\w+)(?:\[\])?\??(?:\[\]\?)? (\w+)=(\"[^\"]*\"|\[[^\]]*\]|[^,)]+)", schema)
     values = {}
@@ -210,7 +210,7 @@ class Names(dict):
     def __init__(self, operator, tensors, attrs, soc, facts):
         super().__init__()
         self.symbols = {s["name"]: s["expr"] for s in operator.facts["symbols"]}
-        self.given = _defaults(operator.schema) | {"soc": soc, "graph": False} | facts
+        self.given = defaults(operator.schema) | {"soc": soc, "graph": False} | facts
         self.given |= {a["name"]: None for a in operator.attrs if a["name"] not in self.given}
         self.given |= {k: v for k, v in attrs.items() if v is not None}
         for described, t in zip(operator.tensors, tensors, strict=True):

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 from attention_cases import close, draw  # noqa: E402
 
 DTYPES = [torch.bfloat16, torch.float16, torch.float32, torch.int8]
+INDICES = [torch.int32, torch.int64]
 
 
 def distinct(rng, n, count):
@@ -28,7 +29,7 @@ def test_scatter_nd_update(torch_npu):
             indices[..., axis] = torch.tensor(
                 [rng.randrange(shape[axis]) for _ in range(n * (lead[0] if lead else 1))]
             ).view(n, *lead)
-        dtype = rng.choice(DTYPES)
+        dtype = rng.choice([*DTYPES, torch.bool, torch.int64])
         data = draw(rng, *shape, dtype=dtype)
         updates = draw(rng, n, *lead, *shape[depth:], dtype=dtype)
         want = data.clone()
@@ -36,7 +37,7 @@ def test_scatter_nd_update(torch_npu):
             indices.reshape(-1, depth).tolist(), updates.reshape(-1, *shape[depth:]), strict=True
         ):
             want[tuple(place)] = value
-        kind = rng.choice([torch.int32, torch.int64])
+        kind = rng.choice(INDICES)
         got = torch_npu.npu_scatter_nd_update_(data, indices.to(kind), updates)
         assert torch.equal(data, want)
         assert got.data_ptr() == data.data_ptr()
@@ -51,7 +52,7 @@ def test_scatter_update(torch_npu):
         shape[axis] = rng.randint(1, 8)
         length = rng.randint(1, shape[axis])
         rows = rng.randint(1, shape[0])
-        dtype = rng.choice(DTYPES)
+        dtype = rng.choice([*DTYPES, torch.int32])
         data = draw(rng, *shape, dtype=dtype)
         size = [rows, *shape[1:]]
         size[axis] = length
@@ -63,7 +64,7 @@ def test_scatter_update(torch_npu):
         for i, (row, start) in enumerate(zip(where, starts, strict=True)):
             want[row].narrow(axis - 1, start, length).copy_(updates[i])
         sign = rng.choice([axis, axis - rank])
-        got = torch_npu.scatter_update_(data, indices.to(torch.int32), updates, sign)
+        got = torch_npu.scatter_update_(data, indices.to(rng.choice(INDICES)), updates, sign)
         assert torch.equal(data, want)
         assert got.data_ptr() == data.data_ptr()
 
@@ -71,20 +72,35 @@ def test_scatter_update(torch_npu):
 def test_quant_scatter(torch_npu):
     rng = random.Random(32)
     for _ in range(500):
-        data = draw(rng, 3, 2, 6, 32, dtype=torch.int8)
-        rows, length = rng.randint(1, 3), rng.randint(1, 6)
-        updates = draw(rng, rows, 2, length, 32, dtype=rng.choice([torch.bfloat16, torch.float16]))
-        scales = draw(rng, 32).abs() / 20 + 0.01
-        zero = rng.choice([None, torch.randint(-5, 5, (32,), dtype=torch.int32)])
+        rank = rng.randint(3, 5)
+        axis = rng.randint(1, rank - 2)
+        shape = [3, *(rng.randint(1, 3) for _ in range(rank - 2)), rng.choice([32, 64])]
+        shape[axis] = 6
+        data = draw(rng, *shape, dtype=torch.int8)
+        rows, length, last = rng.randint(1, 3), rng.randint(1, 6), shape[-1]
+        size = [rows, *shape[1:]]
+        size[axis] = length
+        updates = draw(rng, *size, dtype=rng.choice([torch.bfloat16, torch.float16]))
+        scales = (
+            draw(rng, last, dtype=rng.choice([torch.bfloat16, torch.float32])).abs() / 20 + 0.01
+        )
+        zero = rng.choice([None, torch.randint(-5, 5, (last,), dtype=torch.int32)])
         starts = [rng.randint(0, 6 - length) for _ in range(rows)]
+        pairs = rng.random() < 0.5
+        where = rng.sample(range(3), rows) if pairs else list(range(rows))
         want = data.clone()
         quantised = updates.float() / scales.float() + (0 if zero is None else zero)
-        for i, start in enumerate(starts):
-            want[i, :, start : start + length] = (
-                quantised[i].round().clamp(-128, 127).to(torch.int8)
-            )
+        quantised = quantised.round().clamp(-128, 127).to(torch.int8)
+        for i, (row, start) in enumerate(zip(where, starts, strict=True)):
+            want[row].narrow(axis - 1, start, length).copy_(quantised[i])
+        indices = list(zip(where, starts, strict=True)) if pairs else starts
         torch_npu.npu_quant_scatter_(
-            data, torch.tensor(starts, dtype=torch.int32), updates, scales, quant_zero_points=zero
+            data,
+            torch.tensor(indices, dtype=torch.int32),
+            updates,
+            scales,
+            quant_zero_points=zero,
+            axis=rng.choice([axis, axis - rank]),
         )
         assert torch.equal(data, want)
 
@@ -99,8 +115,8 @@ def test_scatter_pa_kv_cache(torch_npu):
     for number in range(500):
         blocks, block, heads = rng.randint(1, 3), rng.choice([1, 4, 16]), rng.choice([1, 2])
         dims = rng.choice([16, 32]), rng.choice([16, 48])
-        dtype = rng.choice([torch.bfloat16, torch.float32, torch.int8])
-        lanes = 16
+        dtype = rng.choice(DTYPES)
+        lanes = rng.choice([n for n in (8, 16, 32) if all(heads * d % n == 0 for d in dims)])
         n = rng.randint(0, blocks * block)
         slots = distinct(rng, blocks * block, n)
         tokens = [draw(rng, n, heads, d, dtype=dtype) for d in dims]
@@ -112,7 +128,7 @@ def test_scatter_pa_kv_cache(torch_npu):
         if nz:
             caches, wants = ([as_nz(c, lanes) for c in x] for x in (caches, wants))
         mode = {} if nz else {"cache_mode": rng.choice(["Norm", None])}
-        kind = rng.choice([torch.int32, torch.int64])
+        kind = rng.choice(INDICES)
         torch_npu.npu_scatter_pa_kv_cache(*tokens, *caches, slots.to(kind), **mode)
         assert all(torch.equal(c, w) for c, w in zip(caches, wants, strict=True))
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from draws import CASES, FLOATS, HALVES, Draw, close, quantised, refused, unpack_int4
+from tokamak.npu import library
 
 pytestmark = pytest.mark.filterwarnings("ignore:npu_")
 
@@ -349,6 +350,39 @@ def test_swiglu_quant_refuses(torch_npu):
     refused(call, "weight_scale", x, [w], [scale[:, :3]], tokens, ends)
     refused(call, "even N", x, [w[..., :3]], [scale[:, :3]], tokens, ends)
     refused(call, "group_list", x, [w], [scale], tokens, ends.int())
+
+
+def finalize_of_int4(draw, m, k, n, experts):
+    """A call with packed int4 weights, and what it gives. The bias is the compensation of a split
+    of the rows: 8 * the sums of the weights."""
+    x, (w, values) = small(draw, m, k), int4(draw, experts, k, n)
+    scale = draw.tensor(experts, n, scale=0.01, strided=False)
+    real = values.float() * scale[:, None]
+    batch, tokens = draw.size(1, 6), draw.tensor(m)
+    rows = draw.integers(m, low=0, high=batch, dtype=draw.one_of((torch.int32, torch.int64)))
+    listed, groups = groups_of(draw, m, experts, 1)
+    expected = torch.zeros(batch, n)
+    for e, b, end in groups:
+        expected.index_add_(0, rows[b:end].long(), x[b:end].float() @ real[e] * tokens[b:end, None])
+    given = {"x": x, "w": w, "group_list": listed, "bias": 8 * real.sum(1), "row_index": rows}
+    given["scale"] = (scale.view(torch.int32).long() & 0xFFFFFFFF)[:, None]
+    return given | {"pertoken_scale": tokens, "output_bs": batch}, expected
+
+
+def test_finalize_routing_of_int4(torch_npu):
+    """Any size, limits aside; and the one that they allow."""
+    draw = Draw(11)
+    operator = library.operators()["npu_grouped_matmul_finalize_routing"]
+    for _ in range(CASES):
+        given, expected = finalize_of_int4(
+            draw, draw.size(1, 6), draw.size(1, 20), 8 * draw.size(1, 4), draw.size(1, 3)
+        )
+        tensors = [given.pop(t["name"], None) for t in operator.tensors]
+        (y,) = operator.run(tensors, given | {"group_list_type": 1})
+        torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-3)
+    given, expected = finalize_of_int4(draw, 2, 2048, 7168, 1)
+    y = torch_npu.npu_grouped_matmul_finalize_routing(**given)
+    torch.testing.assert_close(y, expected, rtol=1e-3, atol=1e-2)
 
 
 def test_finalize_routing(torch_npu):

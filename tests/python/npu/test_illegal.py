@@ -25,36 +25,104 @@ SOCS = ("a2", "a3")
 TRIES = 2500  # changes to find one that violates a limit
 EACH = 2  # refused calls of each limit that violate nothing else
 
-# Limits that no call asks for here, and why.
-NOT_ASKED = {
-    "format_cast.graph": "of graph mode; calls of the emulation are eager",
-    "quant_matmul.graph_fp32": "of graph mode; calls of the emulation are eager",
-    "weight_quant_batchmatmul.nz_eager": "a format of memory, no argument: test_quant_matmul",
-    "prefetch.dep": "of graph mode; calls of the emulation are eager",
-    "mm_all_reduce_base.prefill": "the phase is known to a graph alone",
-    "mm_all_reduce_base.ranks": "the size of the world is known to a graph alone",
+# Limits of what a call does not say itself, and what is to be known for one to be violated: that it
+# is part of a graph (calls of the emulation are eager), the phase, the ranks, a format of memory.
+UNSAID = {
+    "format_cast.graph": {"graph": True},
+    "quant_matmul.graph_fp32": {"graph": True},
+    "prefetch.dep": {"graph": True},
+    "mm_all_reduce_base.prefill": {"phase": "decode"},
+    "mm_all_reduce_base.ranks": {"world": 3},
+    "weight_quant_batchmatmul.nz_eager": {"weight_nz": True},
 }
-# Limits that a call does not violate alone, and what falls with them.
+# Limits that no call violates alone, and what falls with them.
 TOGETHER = {
-    "convert_weight_to_int4pack.empty": "the range of no values",
-    "fused_infer_attention_score_v2.mla512_q": "more queries need the mask of mla512_sparse",
-    "fused_infer_attention_score_v2.mla128_layout": "other layouts have other axes, see axes",
-    "fused_infer_attention_score_v2.mla512_nz_layout": "other layouts have other axes, see axes",
     "fused_infer_attention_score.pa_kvlen": "blocks that a table needs follow from the lengths",
     "fused_infer_attention_score_v2.pa_kvlen": "blocks that a table needs follow from the lengths",
-    "fused_infer_attention_score.pa_h_limit": "so many heads are at odds with gqa_ratio or axes",
-    "fused_infer_attention_score_v2.pa_h_limit": "so many heads are at odds with gqa_ratio or axes",
-    "fused_infer_attention_score_v2.tnd_batch": "so long a list of lengths is no running total",
     "moe_gating_top_k.E": "so many experts do not fit into groups of moe_gating_top_k.g",
-    "mrope.section": "the known sections all have sums of their own",
-    "scatter_nd_update_.rank": "the shape of updates follows from that of indices",
-    "quant_scatter_.quant_axis": "scales are counted along that axis",
-    "quant_scatter_.align": "scales are counted along the axis that is to be aligned",
 }
 
 
 def _zeros(*shape, dtype=torch.bfloat16):
     return torch.zeros(shape, dtype=dtype)
+
+
+def _by_hand():
+    """{limit: (operator, call)}: of limits that no one change of a random call violates alone."""
+    i32, i64, int8 = torch.int32, torch.int64, torch.int8
+    v1, v2 = "npu_fused_infer_attention_score", "npu_fused_infer_attention_score_v2"
+    # A cache of latents, [blocks, block, 1, 512] as the layouts read it, and its rope part.
+    latent = {"actual_seq_kvlen": [17], "block_table": _zeros(1, 1, dtype=i32), "block_size": 128}
+    latent |= {"num_query_heads": 2, "num_key_value_heads": 1}
+    flat = {
+        "key": _zeros(1, 128, 512),
+        "value": _zeros(1, 128, 512),
+        "key_rope": _zeros(1, 128, 64),
+    }
+    nz = {name: t.view(1, 1, -1, 128, 16) for name, t in flat.items()}
+    mask = {"sparse_mode": 3, "atten_mask": torch.ones(2048, 2048, dtype=torch.bool).triu(1)}
+    # 128 heads of 512 in one axis.
+    wide = _zeros(1).expand(1, 128, 128 * 512)
+    paged = {"block_table": _zeros(1, 1, dtype=i32), "block_size": 128, "key": wide, "value": wide}
+    paged |= {"query": wide[:, :1], "num_key_value_heads": 128, "input_layout": "BSH"}
+    row = _zeros(1).expand(1, 5, 2, 128)
+    rope = _zeros(1).expand(1, 5, 2, 64)
+    many = _zeros(1).expand(4097, 1, 128)
+    ends = list(range(1, 4098))
+    return {
+        "convert_weight_to_int4pack.empty": (
+            "npu_convert_weight_to_int4pack",
+            {"weight": _zeros(0, 8, dtype=i32)},
+        ),
+        f"{v2[4:]}.mla512_q": (
+            v2,
+            {"query": _zeros(1, 17, 2, 512), "query_rope": _zeros(1, 17, 2, 64)}
+            | {"input_layout": "BSND", "actual_seq_qlen": [17]}
+            | latent
+            | flat
+            | mask,
+        ),
+        f"{v2[4:]}.mla512_nz_layout": (
+            v2,
+            {"query": _zeros(1, 2, 1, 512), "query_rope": _zeros(1, 2, 1, 64)}
+            | {"input_layout": "BNSD"}
+            | latent
+            | nz,
+        ),
+        f"{v2[4:]}.mla128_layout": (
+            v2,
+            {"query": row, "key": row, "value": row, "query_rope": rope, "key_rope": rope}
+            | {"input_layout": "BSND", "num_query_heads": 2, "num_key_value_heads": 2},
+        ),
+        f"{v2[4:]}.tnd_batch": (
+            v2,
+            {"query": many, "key": many, "value": many, "input_layout": "TND"}
+            | {"num_query_heads": 1, "num_key_value_heads": 1}
+            | {"actual_seq_qlen": ends, "actual_seq_kvlen": ends},
+        ),
+        f"{v1[4:]}.pa_h_limit": (v1, paged | {"num_heads": 128, "actual_seq_lengths_kv": [1]}),
+        f"{v2[4:]}.pa_h_limit": (v2, paged | {"num_query_heads": 128, "actual_seq_kvlen": [1]}),
+        "mrope.section": (
+            "npu_mrope",
+            {"positions": _zeros(3, 2, dtype=i64), "head_size": 128}
+            | {"query": _zeros(2, 128), "key": _zeros(2, 128), "cos_sin_cache": _zeros(4, 96)}
+            | {"mrope_section": [16, 24, 24]},
+        ),
+        "scatter_nd_update_.rank": (
+            "npu_scatter_nd_update_",
+            {"input": _zeros(4, 2), "indices": _zeros(1, dtype=i64), "updates": _zeros(2)},
+        ),
+        "quant_scatter_.quant_axis": (
+            "npu_quant_scatter_",
+            {"input": _zeros(1, 32, 32, 32, dtype=int8), "indices": _zeros(1, dtype=i32)}
+            | {"updates": _zeros(1, 32, 32, 32), "quant_scales": _zeros(32), "quant_axis": 1},
+        ),
+        "quant_scatter_.align": (
+            "npu_quant_scatter_",
+            {"input": _zeros(1, 4, 16, dtype=int8), "indices": _zeros(1, dtype=i32)}
+            | {"updates": _zeros(1, 1, 16), "quant_scales": _zeros(16)},
+        ),
+    }
 
 
 def _written():
@@ -91,6 +159,9 @@ def _written():
         ):
             found.setdefault(f"npu_moe_distribute_{name}", []).append(given)
     return found
+
+
+BY_HAND = _by_hand()
 
 
 @pytest.fixture(scope="module")
@@ -167,10 +238,10 @@ def test_refused_by_name(legal, monkeypatch, name, soc):
         return
     draw, missing = Draw(7), []
     for limit in legal[name][0][0].operator.facts["limits"]:
-        if limit["soc"] not in ("", soc) or limit["id"] in NOT_ASKED:
+        if limit["soc"] not in ("", soc) or limit["id"] in UNSAID:
             continue
         alone, others = illegal_calls(draw, legal[name], limit, soc)
-        if not alone and not (others and limit["id"] in TOGETHER):
+        if not alone and not (others and limit["id"] in TOGETHER) and limit["id"] not in BY_HAND:
             missing.append(limit["id"])
         for bound, given, ids in alone or others[:EACH]:
             with pytest.raises(RuntimeError, match="ERR01001") as refusal:
@@ -180,11 +251,61 @@ def test_refused_by_name(legal, monkeypatch, name, soc):
     assert not missing, "no call was found that violates these"
 
 
-def test_exceptions_are_of_limits_that_there_are():
+def test_lists_are_of_limits_that_there_are():
     from tokamak.npu import library
 
     ids = {v["id"] for o in library.operators().values() if o.facts for v in o.facts["limits"]}
-    assert set(NOT_ASKED) | set(TOGETHER) <= ids
+    assert set(UNSAID) | set(TOGETHER) | set(BY_HAND) <= ids
+
+
+def holder_of(limit_id):
+    """(operator, limit)"""
+    from tokamak.npu import library
+
+    for operator in library.operators().values():
+        for limit in operator.facts["limits"] if operator.facts else ():
+            if limit["id"] == limit_id:
+                return operator, limit
+
+
+@pytest.mark.parametrize("limit_id", UNSAID)
+def test_refused_for_what_a_call_does_not_say(legal, limit_id):
+    operator, limit = holder_of(limit_id)
+    for soc in (limit["soc"],) if limit["soc"] else SOCS:
+        alone = 0
+        for bound, given in legal[operator.name]:
+            for tensors, attrs in calls.each(bound, given):
+                known = bound.facts(tensors)
+                told = known | UNSAID[limit_id]
+                ids = [v["id"] for v in operator.check(tensors, attrs, soc, told)]
+                assert set(ids) == oracle.violated(operator, tensors, attrs, soc, told)
+                before = {v["id"] for v in operator.check(tensors, attrs, soc, known)}
+                assert limit_id not in before
+                alone += set(ids) - before == {limit_id}
+        assert alone >= min(EACH, len(legal[operator.name])), "no call was found that violates it"
+
+
+def test_a_weight_in_nz_is_refused_eagerly(legal, torch_npu):
+    """Of the formats of memory the emulation knows what npu_format_cast made."""
+    for _, given in legal["npu_weight_quant_batchmatmul"][:EACH]:
+        weight = torch_npu.npu_format_cast(given["weight"], 29)
+        with pytest.raises(RuntimeError, match=r"weight_quant_batchmatmul\.nz_eager"):
+            torch_npu.npu_weight_quant_batchmatmul(**(given | {"weight": weight}))
+        torch_npu.npu_weight_quant_batchmatmul(**given)
+
+
+@pytest.mark.parametrize("limit_id", BY_HAND)
+def test_refused_alone_by_hand(torch_npu, limit_id):
+    from tokamak.npu import library, registry
+
+    name, given = BY_HAND[limit_id]
+    operator = library.operators()[name]
+    bound = registry.Bound(operator, operator.facts["signature"].splitlines()[0])
+    given = bound.fill((), given)
+    assert violated(bound, given, "a2") == {limit_id}
+    with pytest.raises(RuntimeError, match="ERR01001") as refusal:
+        call(bound, given)
+    assert re.findall(rf"^{name}: check (\S+) failed on a2", str(refusal.value), re.M) == [limit_id]
 
 
 RUNS, ELEMENTS = 120, 50_000

@@ -24,10 +24,15 @@ def test_dtype_cast(torch_npu):
 
 
 def test_prefetch_changes_nothing(torch_npu):
+    draw = Draw(64)
+    for _ in range(CASES):
+        x = draw.tensor(draw.size(1, 4), draw.size(1, 9), dtype=draw.one_of(FLOATS))
+        before, other = x.clone(), draw.maybe(draw.tensor(3))
+        offset = draw.size(0, x.numel() * x.itemsize - 1)
+        size = draw.one_of((1, x.numel(), 1 << 20))
+        assert torch_npu.npu_prefetch(x, other, size, offset) is None
+        assert torch.equal(x, before)
     x = torch.arange(8.0)
-    assert torch_npu.npu_prefetch(x, None, 16) is None
-    assert torch_npu.npu_prefetch(x, x, 1 << 20, 4) is None
-    assert torch.equal(x, torch.arange(8.0))
     refused(torch_npu.npu_prefetch, "prefetch.size", x, None, 0)
     refused(torch_npu.npu_prefetch, "prefetch.size", x, None, 1, -1)
     refused(torch_npu.npu_prefetch, "prefetch.offset", x, None, 1, 32)

@@ -62,6 +62,9 @@ def test_quant_matmul(torch_npu):
                 shift = 0 if offset is None else offset
         elif out in HALVES:
             tokens = draw.maybe(draw.tensor(m, strided=False))
+            if out == torch.bfloat16 and draw.maybe(True):
+                scale = scale.bfloat16()
+                real = scale.float()
         bias = draw.maybe(draw.integers(n, low=-99, high=99))
         if bias is not None and out in HALVES and draw.maybe(True):
             bias = bias.float()
@@ -258,7 +261,7 @@ def test_mm_all_reduce_base(torch_npu):
         run("npu_mm_all_reduce_base", x1=small(draw, 2, 3), x2=small(draw, 3, 2), hcom="x")
 
 
-def test_one_rank_of_gather_and_scatter():
+def test_one_rank_of_gather_and_scatter(torch_npu):
     draw = Draw(6)
     for _ in range(CASES):
         m, k, n = draw.size(1, 6), draw.size(1, 10), draw.size(1, 8)
@@ -277,6 +280,34 @@ def test_one_rank_of_gather_and_scatter():
         assert torch.equal(gathered, x)
         (y,) = run("npu_mm_reduce_scatter_base", input=x, x2=w, **given)
         close(y, expected.to(dtype))
+
+
+def test_one_rank_of_exchanged_products(torch_npu):
+    draw = Draw(7)
+    for _ in range(CASES):
+        counts = [draw.size(0, 3) for _ in range(draw.size(1, 4))]
+        m, k, n = sum(counts), draw.size(1, 10), draw.size(1, 8)
+        dtype = draw.one_of(HALVES)
+        x = draw.tensor(m, k, dtype=dtype)
+        w = draw.tensor(len(counts), k, n, dtype=dtype)
+        given = {"hcom": "x", "ep_world_size": 1, "send_counts": counts, "recv_counts": counts}
+        given |= {"gmm_x": x, "gmm_weight": w}
+        expected = torch.cat([r.float() @ e.float() for r, e in zip(x.split(counts), w)])  # noqa: B905
+        if draw.maybe(True):
+            given |= {"gmm_weight": w.transpose(1, 2), "trans_gmm_weight": True}
+        side = None
+        if draw.maybe(True):
+            a, b = draw.tensor(draw.size(1, 4), k, dtype=dtype), draw.tensor(k, n, dtype=dtype)
+            side = (a.float() @ b.float()).to(dtype)
+            turned = draw.one_of((False, True))
+            given |= {"mm_x": a, "mm_weight": b.t() if turned else b, "trans_mm_weight": turned}
+        put = draw.one_of((False, True))
+        y, mm, rows = run("npu_alltoallv_gmm", **given, permute_out_flag=put)
+        assert torch.equal(rows, x) if put else rows.numel() == 0
+        back, mm_back = run("npu_gmm_alltoallv", **given)
+        for product, sum_ in ((y, mm), (back, mm_back)):
+            close(product, expected.to(dtype))
+            assert sum_.numel() == 0 if side is None else close(sum_, side) is None
 
 
 def test_collectives_refuse(torch_npu):

@@ -113,6 +113,7 @@ def test_dynamic_block_quant(torch_npu):
 
 
 DIVIDED = {torch.qint8: (-128, 127), torch.quint8: (0, 255), torch.qint32: (-(2**31), 2**31 - 1)}
+DIVIDED[torch.int32] = DIVIDED[torch.qint32]
 
 
 def test_quantize(torch_npu):

@@ -87,9 +87,8 @@ def test_lightning_indexer(torch_npu, quantised):
         kind = torch.int8 if quantised else rng.choice([torch.bfloat16, torch.float16])
         keys = r.keys([x.to(kind) for x in k])
         rest = {"sparse_count": count, "sparse_mode": mode, **r.arguments("key")}
-        weights = r.queries([x.to(torch.float16 if quantised else kind)[..., None] for x in w])[
-            ..., 0
-        ]
+        heavy = torch.float16 if quantised else rng.choice([kind, torch.float32])
+        weights = r.queries([x.to(heavy)[..., None] for x in w])[..., 0]
         query = r.queries([x.to(kind) for x in q])
         if quantised:
             factors = lambda *s: 2.0 ** draw(rng, *s).float().round().clamp(-1, 1)  # noqa: E731
@@ -140,8 +139,9 @@ def test_sparse_flash_attention(torch_npu, quantised):
         heads, size = rng.choice([1, 2, 4]), rng.choice([1, 2, 16])
         dim, rope = (128, 64) if quantised else (32, 16)
         mode, width = rng.choice([0, 3]), rng.randint(1, 6)
-        q = [draw(rng, n, heads, dim + rope) for n in r.q_lens]
-        k = [draw(rng, m, 1, dim + rope) for m in r.kv_lens]
+        dtype = torch.bfloat16 if quantised else rng.choice([torch.bfloat16, torch.float16])
+        q = [draw(rng, n, heads, dim + rope, dtype=dtype) for n in r.q_lens]
+        k = [draw(rng, m, 1, dim + rope, dtype=dtype) for m in r.kv_lens]
         chosen, seen = [], []
         for n, m in zip(r.q_lens, r.kv_lens, strict=True):
             rows, keep = [], torch.zeros(n, m, dtype=torch.bool)
@@ -209,9 +209,40 @@ def test_sparse_flash_attention(torch_npu, quantised):
                 torch.testing.assert_close(merged[known], want_lse[known], rtol=1e-3, atol=1e-3)
 
 
-def test_mla_prolog(torch_npu):
+PROLOG_MODES = {
+    2: ["PA_BSND", "PA_NZ"],
+    3: ["PA_BSND", "PA_NZ", "PA_BLK_BSND", "PA_BLK_NZ", "BSND", "TND"],
+}
+
+
+def numbered_blocks(rng, lens, block, blocks):
+    """The number of each request's blocks, and the slot of each token."""
+    pages = [-(-n // block) for n in lens]
+    numbers = rng.sample(range(blocks), sum(pages))
+    slots, rest = [], list(numbers)
+    for n, count in zip(lens, pages, strict=True):
+        own, rest = rest[:count], rest[count:]
+        slots += [own[i // block] * block + i % block for i in range(n)]
+    return torch.tensor(numbers), torch.tensor(slots)
+
+
+# (weight_quant_mode, kv_cache_quant_mode): 3 keeps latent, rope part and scales in one row.
+PROLOG_QUANT = [(0, 0), (1, 0), (1, 2), (2, 0), (2, 1)]
+PROLOG_TILED = [(1, 3), (2, 3)]
+
+
+def tiled_parts(rows):
+    """Latent, rope part and scales of rows of 656 bytes, as floats."""
+    scales = rows[:, 640:].contiguous().view(torch.float32)
+    latent = rows[:, :512].float() * scales.repeat_interleave(128, 1)
+    return latent, rows[:, 512:640].contiguous().view(torch.bfloat16).float(), scales
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_mla_prolog(torch_npu, version):
     """At the least size that the operator takes; all forms of caches and of quantisation."""
-    rng = random.Random(42)
+    rng = random.Random(40 + version)
+    older = version == 2  # v2 has the less arguments
     hidden, rank, latent, dim, rope, heads = 6144, 1536, 512, 128, 64, 2
     w_dq, w_dkv = draw(rng, hidden, rank) / 60, draw(rng, hidden, latent + rope) / 60
     w_uq, w_uk = draw(rng, rank, heads * (dim + rope)) / 30, draw(rng, heads, dim, latent) / 10
@@ -229,14 +260,18 @@ def test_mla_prolog(torch_npu):
         return (x / scale).round().clamp(-128, 127), scale
 
     for number in range(CASES):
-        weights, cached = [(0, 0), (1, 0), (1, 2), (2, 0), (2, 1)][number % 5]
-        mode = ["PA_BSND", "PA_NZ", "BSND", "TND"][number % 4]
-        lead = (
-            [rng.randint(1, 3)]
-            if mode == "TND" or (rng.random() < 0.5 and mode != "BSND")
-            else [2, 2]
-        )
-        n = torch.Size(lead).numel()
+        modes = PROLOG_MODES[version]
+        mode = modes[number % len(modes)]
+        one = not older and mode in ("PA_BSND", "BSND", "TND")
+        forms = PROLOG_QUANT + PROLOG_TILED if one else PROLOG_QUANT
+        weights, cached = forms[number // len(modes) % len(forms)]
+        one = cached == 3
+        flat = mode == "TND" or (rng.random() < 0.5 and mode != "BSND")
+        lens = [rng.randint(1, 3)] if flat else [2, 2]
+        if flat and "BLK" in mode:
+            lens = rng.choice([[2, 1], [1, 0, 2], [1, 17]])
+        n = sum(lens)
+        lead = [n] if flat else [2, 2]
         x = draw(rng, *lead, hidden)
         cos, sin = draw(rng, *lead, rope), draw(rng, *lead, rope)
         args, scales = {}, {}
@@ -248,7 +283,6 @@ def test_mla_prolog(torch_npu):
                 full = {"dq": "dequant_scale_w_dq", "dkv": "dequant_scale_w_dkv_kr"}[name]
                 scales[full] = torch.rand(1, whole[name].shape[1]) / 1000
             xs = x.float().view(n, hidden) * scales["dequant_scale_x"]
-        older = mode.startswith("PA") and rng.random() < 0.4  # v2 has the less arguments
         eps, factors = (1e-3, 1e-2), (1.0, 1.0) if older else (1.5, 0.5)
         by = lambda name: wholes[name] if weights == 2 else floats[name]  # noqa: E731, B023
         down, k = xs @ by("dq"), xs @ by("dkv")
@@ -269,7 +303,7 @@ def test_mla_prolog(torch_npu):
         k = bf(k)
         want_kv = norm(k[:, :latent], gammas[1], eps[1]) * factors[1]
         want_kr = pairs_turned(k[:, latent:], flat_cos[:, 0], flat_sin[:, 0])
-        if cached:
+        if cached in (1, 2):
             scales["quant_scale_ckv"] = (
                 torch.rand(1, latent) * 40 if cached == 2 else torch.tensor([30.0])
             )
@@ -277,10 +311,16 @@ def test_mla_prolog(torch_npu):
         if cached == 2:
             scales["quant_scale_ckr"] = torch.rand(1, rope) * 20
             want_kr = (want_kr * scales["quant_scale_ckr"]).round().clamp(-128, 127)
-        shape = {"TND": (n, 1), "BSND": (*lead, 1)}.get(mode, (2, 16, 1))
+        shape = {"TND": (n, 1), "BSND": (*lead, 1)}.get(mode, (4, 16, 1))
         slots = torch.arange(n)
-        if mode.startswith("PA"):
-            slots = torch.tensor(rng.sample(range(32), n))
+        if "BLK" in mode:
+            args["cache_index"], slots = numbered_blocks(rng, lens, 16, 4)
+            if flat:
+                args["actual_seq_len"] = i32(totals(lens))
+            else:
+                args["cache_index"] = args["cache_index"].view(2, 1)
+        elif mode.startswith("PA"):
+            slots = torch.tensor(rng.sample(range(64), n))
             args["cache_index"] = slots.view(lead)
         caches, wants = [], []
         for width, part, quantised in ((latent, want_kv, cached), (rope, want_kr, cached == 2)):
@@ -288,10 +328,14 @@ def test_mla_prolog(torch_npu):
             cache = draw(rng, *shape, width, dtype=kind)
             want = cache.clone()
             want.view(-1, width)[slots] = part.to(kind)
-            if mode == "PA_NZ":
+            if mode.endswith("NZ"):
                 cache, want = as_pa_nz(cache), as_pa_nz(want)
             caches.append(cache)
             wants.append(want)
+        if one:
+            caches = [draw(rng, *shape, 656, dtype=torch.int8), torch.zeros(0)]
+            before = caches[0].clone().view(-1, 656)
+            args |= dict(ckvkr_repo_mode=1, quant_scale_repo_mode=1)
         full = weights == 2 and cached == 1
         give = not older and rng.random() < 0.5
         common = (
@@ -332,7 +376,17 @@ def test_mla_prolog(torch_npu):
         assert (
             query_rope.view(n, heads, rope).float() - want_rope
         ).abs().max() <= want_rope.abs().max() / 50
-        for cache, want, quantised in zip(caches, wants, (cached, cached == 2), strict=True):
+        if one:
+            rows = caches[0].view(-1, 656)
+            latents, ropes, tiles = tiled_parts(rows[slots])
+            top = want_kv.view(n, 4, 128).abs().amax(-1)
+            torch.testing.assert_close(tiles, top / 127, rtol=2**-6, atol=1e-6)
+            assert (latents - want_kv).abs().max() <= top.max() * 2**-6
+            assert (ropes - want_kr).abs().max() <= want_kr.abs().max() * 2**-6
+            before[slots] = rows[slots]
+            assert torch.equal(rows, before)
+            caches = wants = []
+        for cache, want, quantised in zip(caches, wants, (cached, cached == 2), strict=False):
             off = (cache.float() - want.float()).abs().max()
             assert off <= (1 if quantised else want.float().abs().max() * 2**-6)
         if give:

@@ -1,0 +1,217 @@
+#include "trial/requests.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "graph/rewrite.h"
+#include "trial/site_check.h"
+
+namespace tk {
+namespace {
+
+std::string module_of(const Node& n) { return n.loc != nullptr ? n.loc->module : ""; }
+
+// "model.layers.3.mlp.act" -> "model.layers.3": chains don't reach over blocks.
+std::string block_of(const std::string& module) {
+  const std::size_t digit = module.find_first_of("0123456789");
+  if (digit == std::string::npos) return "";
+  return module.substr(0, module.find('.', digit));
+}
+
+// What one kernel could do with its neighbours.
+bool fusable(const KernelEstimate& k) {
+  return k.launches == 1 && k.cost.cube == 0 && k.node->op->updates.empty() &&
+         !k.node->op->name.starts_with("npu.");
+}
+
+// Chains of kernels, by number. A node joins the chains of its inputs, and makes them one, unless a
+// path from one of them leads through a node outside.
+class Chains {
+ public:
+  explicit Chains(const std::vector<KernelEstimate>& kernels) {
+    for (const KernelEstimate& k : kernels) kernels_[k.node] = &k;
+  }
+
+  std::vector<std::vector<const Node*>> run(const Graph& graph) {
+    for (const Node* n : nodes(graph)) visit(n);
+    std::map<int, std::vector<const Node*>> found;
+    for (const Node* n : nodes(graph))
+      if (const auto it = chain_.find(n); it != chain_.end()) found[root(it->second)].push_back(n);
+    std::vector<std::vector<const Node*>> out;
+    out.reserve(found.size());
+    for (auto& [number, chain] : found) out.push_back(std::move(chain));
+    return out;
+  }
+
+ private:
+  struct Chain {
+    int parent;
+    std::string block;
+    std::set<int> behind;  // chains from which a path leads out and to here
+    bool open;             // others may join
+  };
+
+  int root(int c) const {
+    while (chains_[static_cast<std::size_t>(c)].parent != c)
+      c = chains_[static_cast<std::size_t>(c)].parent;
+    return c;
+  }
+  Chain& chain(int c) { return chains_[static_cast<std::size_t>(c)]; }
+  bool has(const std::set<int>& set, int c) const {
+    return std::any_of(set.begin(), set.end(), [&](int x) { return root(x) == c; });
+  }
+
+  void visit(const Node* n) {
+    std::set<int> left;  // chains from which a path leads out and to here
+    std::set<int> near;  // chains of the inputs
+    for (const Value* v : n->inputs) {
+      if (v == nullptr || v->node == nullptr) continue;
+      for (const int c : left_[v->node]) left.insert(root(c));
+      if (const auto it = chain_.find(v->node); it != chain_.end()) near.insert(root(it->second));
+    }
+    const std::string block = block_of(module_of(*n));
+    const auto it = kernels_.find(n);
+    const bool view = n->op->view != nullptr;
+    const bool real = it != kernels_.end() && !view;
+    int own = -1;
+    if (view || (real && fusable(*it->second)))
+      for (const int c : near) {
+        if (has(left, c) || !chain(c).open || chain(c).block != block) continue;
+        if (own < 0) {
+          own = c;
+        } else if (!has(chain(own).behind, c) && !has(chain(c).behind, own)) {
+          chain(c).parent = own;
+          chain(own).behind.insert(chain(c).behind.begin(), chain(c).behind.end());
+        }
+      }
+    if (own < 0 && real && (fusable(*it->second) || it->second->launches > 1)) {
+      own = static_cast<int>(chains_.size());
+      chains_.push_back({own, block, {}, it->second->launches == 1});
+    }
+    for (const int c : near)
+      if (root(c) != own) left.insert(c);
+    if (own >= 0) {
+      chain_[n] = own;
+      chain(own).behind.insert(left.begin(), left.end());
+    }
+    left_[n] = std::move(left);
+  }
+
+  std::unordered_map<const Node*, const KernelEstimate*> kernels_;
+  std::unordered_map<const Node*, std::set<int>> left_;
+  std::unordered_map<const Node*, int> chain_;
+  std::vector<Chain> chains_;
+};
+
+Site site_of(const std::vector<const Node*>& chain,
+             const std::unordered_map<const Node*, std::int64_t>& position) {
+  Site site;
+  for (const Node* n : chain) site.nodes.push_back(position.at(n));
+  return site;
+}
+
+double bytes_of(const Type& t, const SymEnv& env) {
+  return static_cast<double>(t.numel().eval(env)) * static_cast<double>(size_of(t.dtype));
+}
+
+// The graph of one place as that of all: without lines, and weights by the class of their module.
+std::string text_of(Graph graph) {
+  graph.name = "chain";
+  graph.ranges.clear();
+  for (const auto& w : graph.weights()) w->name = class_of_module(w->name);
+  for (Node* n : nodes(graph)) n->loc = nullptr;
+  return print(graph);
+}
+
+std::string name_of_chain(const std::vector<const Node*>& kernels) {
+  std::string name;
+  std::string last;
+  for (const Node* n : kernels) {
+    const std::string op(n->op->name.substr(n->op->name.find('.') + 1));
+    if (op != last) name += cat(name.empty() ? "" : "_", op);
+    last = op;
+  }
+  return name;
+}
+
+}  // namespace
+
+std::vector<OperatorRequest> operator_requests(const Graph& graph, const std::string& phase,
+                                               const Device& device, const StepSize& size) {
+  const Estimate estimate = estimate_step(graph, device, size);
+  const SymEnv env = symbols_of(size);
+  std::unordered_map<const Node*, const KernelEstimate*> kernels;
+  for (const KernelEstimate& k : estimate.kernels) kernels[k.node] = &k;
+  std::unordered_map<const Node*, std::int64_t> position;
+  for (const Node* n : nodes(graph))
+    position.emplace(n, static_cast<std::int64_t>(position.size()));
+
+  // Chains of one kind, which all layers have.
+  std::map<std::string, std::vector<std::vector<const Node*>>> kinds;
+  for (std::vector<const Node*>& chain : Chains(estimate.kernels).run(graph)) {
+    std::string kind = class_of_module(module_of(*chain.front()));
+    for (const Node* n : chain) {
+      kind += cat(" ", n->op->name);
+      for (const auto& v : n->outputs) kind += cat(" ", v->type.str());
+    }
+    kinds[kind].push_back(std::move(chain));
+  }
+  std::vector<OperatorRequest> found;
+  for (const auto& [kind, chains] : kinds) {
+    const auto places = static_cast<std::int64_t>(chains.size());
+    std::vector<const Node*> real;
+    Cost all;
+    double before = 0;
+    int launches = 0;
+    for (const Node* n : chains.front()) {
+      const auto it = kernels.find(n);
+      if (it == kernels.end()) continue;
+      real.push_back(n);
+      all.read += it->second->cost.read;
+      all.written += it->second->cost.written;
+      all.vector += it->second->cost.vector;
+      all.cube += it->second->cost.cube;
+      before += it->second->seconds;
+      launches += it->second->launches;
+    }
+    if (launches < 2) continue;
+    const SiteGraph cut = cut_out(graph, site_of(chains.front(), position));
+    Cost one = all;
+    if (real.size() > 1) {  // what passes between the kernels stays inside
+      one.read = one.written = 0;
+      for (const auto& v : cut.graph.inputs()) one.read += bytes_of(v->type, env);
+      for (const auto& v : cut.graph.weights()) one.read += bytes_of(v->type, env);
+      for (const Value* v : cut.graph.outputs()) one.written += bytes_of(v->type, env);
+    }
+    const double after = kernel_seconds(one, device);
+    if (after >= before) continue;
+    const Node& first = *real.front();
+    OperatorRequest r;
+    r.name = name_of_chain(real);
+    r.phase = phase;
+    r.module = class_of_module(module_of(first));
+    if (first.loc != nullptr && !first.loc->file.empty())
+      r.where = cat(first.loc->file, ":", first.loc->line);
+    r.chain = text_of(cut.graph.clone());
+    r.places = places;
+    r.tokens = size.tokens;
+    r.kernels = launches;
+    r.bytes = all.read + all.written - one.read - one.written;
+    r.before_s = before * static_cast<double>(places);
+    r.after_s = after * static_cast<double>(places);
+    r.step_s = estimate.seconds;
+    found.push_back(std::move(r));
+  }
+  std::vector<OperatorRequest> out;
+  for (OperatorRequest& r : found)
+    if (r.gain_s() >= clear_seconds || r.gain_s() >= clear_part * r.step_s)
+      out.push_back(std::move(r));
+  std::stable_sort(out.begin(), out.end(),
+                   [](const auto& a, const auto& b) { return a.gain_s() > b.gain_s(); });
+  return out;
+}
+
+}  // namespace tk
