@@ -1,5 +1,6 @@
 // tokamak: the command line. The only place that catches.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -19,6 +20,10 @@ int run(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "profile")
     return tk::profile_command(argc - 1, argv + 1);
   if (argc > 1 && (std::string_view(argv[1]) == "lint" || std::string_view(argv[1]) == "diagnose"))
+    return tk::cli::python_command(argc - 1, argv + 1);
+  if (argc > 1 && std::string_view(argv[1]) == "bench" &&
+      std::any_of(argv, argv + argc,
+                  [](const char* a) { return std::string_view(a).starts_with("--read-log"); }))
     return tk::cli::python_command(argc - 1, argv + 1);
   if (argc > 2 && std::string_view(argv[1]) == "emit" && std::string_view(argv[2]) == "profiling")
     return tk::emit_profiling_command(argc - 2, argv + 2);

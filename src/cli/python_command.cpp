@@ -1,4 +1,4 @@
-// tokamak lint, tokamak diagnose: written in Python (only CPython parses Python rightly; what is
+// tokamak lint, diagnose, bench --read-log: written in Python (only CPython parses Python rightly; what is
 // diagnosed runs there). This finds the interpreter and becomes it.
 #include <unistd.h>
 
