@@ -80,8 +80,15 @@ std::string number(const Sym& value, std::string_view key, const Node& n, Scope&
   return value.is_const() ? constant(key, value.str()) : s.size(value, n);
 }
 
+bool attends(const Node& n) {
+  return n.loc != nullptr && n.loc->module.find("att") != std::string::npos;
+}
+
 std::string attribute(const Node& n, const Schema::Arg& arg, Scope& s) {
   const Attr* a = n.attrs.find(arg.name);
+  // Groups of experts are chosen by the same operator: its k need not be the number of experts.
+  if (n.is("aten.topk") && arg.name == "k" && a != nullptr)
+    return number(std::get<Sym>(*a), "count", n, s);
   if (a == nullptr) return arg.none_default ? "None" : constant(arg.name, python(arg.value));
   if (const Sym* sym = std::get_if<Sym>(a)) return number(*sym, arg.name, n, s);
   if (const SymDims* dims = std::get_if<SymDims>(a)) {
@@ -162,6 +169,28 @@ int axis_of(const Node& n, std::string_view name = "dim") {
   return dim < 0 ? dim + n.in(0)->type.rank() : dim;
 }
 
+// "k_proj" of the product that the value is a view of; "" when it is none.
+std::string_view projection_of(const Value& v) {
+  const Value* at = &v;
+  while (at->kind == ValueKind::node && is_plain_view(*at->node)) at = at->node->in(0);
+  if (at->kind != ValueKind::node || at->node->loc == nullptr) return {};
+  const std::string_view module = at->node->loc->module;
+  return module.substr(module.rfind('.') + 1);
+}
+
+// What a constant axis of a view is called: in attention the last two are heads and their size.
+std::string_view axis_name(const Node& n, std::size_t axis) {
+  const SymDims& to = n.out()->type.shape;
+  const SymDims& from = n.in(0)->type.shape;
+  if (!attends(n) || to.size() < 3 || from.empty() || !to[to.size() - 2].is_const() ||
+      to[to.size() - 2] * to.back() != from.back())
+    return "size";
+  if (axis + 1 == to.size()) return "head_dim";
+  const std::string_view projection = projection_of(*n.in(0));
+  const bool stored = projection.starts_with('k') || projection.starts_with('v');
+  return axis + 2 != to.size() ? "size" : stored ? "num_key_value_heads" : "num_heads";
+}
+
 Expr reshape(const Node& n, Scope& s) {
   const SymDims& to = n.out()->type.shape;
   const SymDims& from = n.in(0)->type.shape;
@@ -170,7 +199,7 @@ Expr reshape(const Node& n, Scope& s) {
   std::vector<std::string> args;
   for (std::size_t i = 0; i < to.size(); ++i) {
     if (to[i].is_const())
-      args.push_back(constant("size", to[i].str()));
+      args.push_back(constant(axis_name(n, i), to[i].str()));
     else if (open == 1)
       args.push_back("-1");
     else
@@ -190,14 +219,18 @@ Expr reshape(const Node& n, Scope& s) {
       rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(at));
       if (from[at].is(1) && rest == to) return {cat(x, ".squeeze(", at, ")")};
     }
-  if (to.size() + 1 == from.size() && to.size() >= 1)
-    for (std::size_t at = 0; at < to.size(); ++at) {  // two axes into one
+  if (to.size() < from.size())  // neighbouring axes into one
+    for (std::size_t at = 0; at < to.size(); ++at) {
+      const std::size_t end = at + from.size() - to.size();  // the last of them
       SymDims merged(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(at));
-      merged.push_back(from[at] * from[at + 1]);
-      merged.insert(merged.end(), from.begin() + static_cast<std::ptrdiff_t>(at) + 2, from.end());
-      if (merged == to)
-        return {at == 0 && to.size() == 1 ? x + ".flatten()"
-                                          : cat(x, ".flatten(", at, ", ", at + 1, ")")};
+      Sym product(1);
+      for (std::size_t i = at; i <= end; ++i) product = product * from[i];
+      merged.push_back(product);
+      merged.insert(merged.end(), from.begin() + static_cast<std::ptrdiff_t>(end) + 1, from.end());
+      if (merged != to) continue;
+      const std::string start = at == 0 ? "" : std::to_string(at);
+      if (end + 1 == from.size()) return {x + ".flatten(" + start + ")"};
+      return {cat(x, ".flatten(", at, ", ", end, ")")};
     }
   return {x + (s.contiguous(*n.in(0)) ? ".view(" : ".reshape(") + joined(args) + ")"};
 }
@@ -291,6 +324,18 @@ Expr index_put(const Node& n, Scope& s) {
   return {ref(n, 0, s, Binds::whole) + ".index_put((" + joined(parts) +
           (parts.size() == 1 ? ",), " : "), ") + ref(n, 1, s) +
           (adds ? ", accumulate=True)" : ")")};
+}
+
+Expr split(const Node& n, Scope& s) {
+  const Attr& sizes = *n.args().attr("split_size");
+  const auto* all = std::get_if<SymDims>(&sizes);
+  std::string text;
+  if (all == nullptr || all->size() == 1) return method(n, s);
+  for (const Sym& d : *all)
+    text += cat(text.empty() ? "" : ", ", number(d, attends(n) ? "split_size" : "size", n, s));
+  const int axis = axis_of(n);
+  return {cat(ref(n, 0, s, Binds::whole), ".split((", text,
+              "), dim=", axis + 1 == n.in(0)->type.rank() ? -1 : axis, ")")};
 }
 
 Expr join(const Node& n, Scope& s) {
@@ -420,51 +465,36 @@ Expr npu(const Node& n, Scope& s);
 const std::map<std::string_view, Write>& table() {
   static const std::map<std::string_view, Write> all = [] {
     std::map<std::string_view, Write> t = {
-        {"aten.reshape", reshape},
-        {"aten.view", reshape},
-        {"aten._unsafe_view", reshape},
-        {"aten.flatten", reshape},
-        {"aten.unsqueeze", reshape},
-        {"aten.squeeze", reshape},
-        {"aten.permute", permute},
-        {"aten.slice", slice},
-        {"aten.select", select},
-        {"aten.to", to_dtype},
-        {"aten._to_copy", to_dtype},
-        {"aten.expand", expand},
-        {"aten.index", index},
-        {"aten.index_select", index_select},
-        {"aten.gather", gather},
-        {"aten.scatter", scatter},
-        {"aten.index_put", index_put},
-        {"aten.cat", join},
-        {"aten.stack", join},
-        {"aten.rsub", reversed_sub},
-        {"aten.neg", negative},
-        {"aten.bitwise_not", inverted},
-        {"aten.logical_not", inverted},
-        {"aten.where", where},
-        {"aten.masked_fill", masked_fill},
-        {"aten.clamp", clamp},
-        {"aten.clamp_min", clamp},
-        {"aten.clamp_max", clamp},
-        {"aten.embedding", embedding},
+        {"aten.reshape", reshape},      {"aten.view", reshape},
+        {"aten._unsafe_view", reshape}, {"aten.flatten", reshape},
+        {"aten.unsqueeze", reshape},    {"aten.squeeze", reshape},
+        {"aten.permute", permute},      {"aten.slice", slice},
+        {"aten.select", select},        {"aten.to", to_dtype},
+        {"aten._to_copy", to_dtype},    {"aten.expand", expand},
+        {"aten.index", index},          {"aten.index_select", index_select},
+        {"aten.gather", gather},        {"aten.scatter", scatter},
+        {"aten.index_put", index_put},  {"aten.cat", join},
+        {"aten.stack", join},           {"aten.split", split},
+        {"aten.rsub", reversed_sub},    {"aten.neg", negative},
+        {"aten.bitwise_not", inverted}, {"aten.logical_not", inverted},
+        {"aten.where", where},          {"aten.masked_fill", masked_fill},
+        {"aten.clamp", clamp},          {"aten.clamp_min", clamp},
+        {"aten.clamp_max", clamp},      {"aten.embedding", embedding},
         {"emit.none", nothing},
     };
     for (const auto& [name, sign] : signs()) t[name] = binary;
     for (const char* name :
-         {"aten.transpose", "aten.t",           "aten.contiguous", "aten.clone",
-          "aten.sin",       "aten.cos",         "aten.exp",        "aten.log",
-          "aten.sqrt",      "aten.rsqrt",       "aten.abs",        "aten.sigmoid",
-          "aten.tanh",      "aten.square",      "aten.floor",      "aten.reciprocal",
-          "aten.softmax",   "aten.sum",         "aten.mean",       "aten.amax",
-          "aten.amin",      "aten.max",         "aten.min",        "aten.any",
-          "aten.all",       "aten.cumsum",      "aten.argmax",     "aten.topk",
-          "aten.sort",      "aten.argsort",     "aten.histc",      "aten.bincount",
-          "aten.triu",      "aten.tril",        "aten.repeat",     "aten.repeat_interleave",
-          "aten.split",     "aten.unbind",      "aten.chunk",      "aten.narrow",
-          "aten.index_add", "aten.scatter_add", "aten.flip",       "aten.new_zeros",
-          "aten.new_full"})
+         {"aten.transpose",   "aten.t",       "aten.contiguous", "aten.clone",
+          "aten.sin",         "aten.cos",     "aten.exp",        "aten.log",
+          "aten.sqrt",        "aten.rsqrt",   "aten.abs",        "aten.sigmoid",
+          "aten.tanh",        "aten.square",  "aten.floor",      "aten.reciprocal",
+          "aten.softmax",     "aten.sum",     "aten.mean",       "aten.amax",
+          "aten.amin",        "aten.max",     "aten.min",        "aten.any",
+          "aten.all",         "aten.cumsum",  "aten.argmax",     "aten.topk",
+          "aten.sort",        "aten.argsort", "aten.histc",      "aten.bincount",
+          "aten.triu",        "aten.tril",    "aten.repeat",     "aten.repeat_interleave",
+          "aten.unbind",      "aten.chunk",   "aten.narrow",     "aten.index_add",
+          "aten.scatter_add", "aten.flip",    "aten.new_zeros",  "aten.new_full"})
       t[name] = method;
     for (const char* name : {"aten.arange", "aten.full", "aten.zeros", "aten.ones", "aten.empty",
                              "aten.scalar_tensor", "aten.eye", "aten.linspace"})
