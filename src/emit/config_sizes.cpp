@@ -115,6 +115,10 @@ const std::map<std::string_view, Choices>& arguments() {
         {"kv_lora_rank", {"kv_lora_rank"}},
         {"qk_nope_head_dim", {"qk_nope_head_dim"}},
         {"qk_rope_head_dim", {"qk_rope_head_dim"}}}},
+      {"head_parts",
+       {{"qk_nope_head_dim", {"qk_nope_head_dim"}},
+        {"qk_rope_head_dim", {"qk_rope_head_dim"}},
+        {"v_head_dim", {"v_head_dim"}}}},
       {"scale", scale},
       {"softmax_scale", scale},
       {"scale_value", scale},
@@ -207,7 +211,9 @@ std::optional<ConfigValue> config_value(const ConfigNumbers& numbers, const Conf
   if (it == arguments().end()) return std::nullopt;
   // A latent attention has no width of a head that hidden_size would give.
   const bool has_own_width = numbers.contains("head_dim") || numbers.contains("kv_lora_rank");
-  for (const auto& [attribute, fields] : it->second)
+  const bool latent = numbers.contains("kv_lora_rank");
+  for (const auto& [attribute, fields] : it->second) {
+    if (latent && (attribute == "q_size" || attribute == "kv_size")) continue;
     for (const Words w : fields) {
       if (has_own_width && w == "hidden_size//num_attention_heads") continue;
       if (const auto real = reals.find(w); real != reals.end() && real->second == wanted)
@@ -223,6 +229,7 @@ std::optional<ConfigValue> config_value(const ConfigNumbers& numbers, const Conf
       if (!inside && text.find(' ') != std::string::npos) text = "(" + text + ")";
       return ConfigValue{"scale", text + "**-0.5"};
     }
+  }
   return std::nullopt;
 }
 

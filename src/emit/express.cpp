@@ -331,8 +331,10 @@ Expr split(const Node& n, Scope& s) {
   const auto* all = std::get_if<SymDims>(&sizes);
   std::string text;
   if (all == nullptr || all->size() == 1) return method(n, s);
-  for (const Sym& d : *all)
-    text += cat(text.empty() ? "" : ", ", number(d, attends(n) ? "split_size" : "size", n, s));
+  const std::string_view key = !attends(n)                ? "size"
+                               : n.in(0)->type.rank() > 2 ? "head_parts"
+                                                          : "split_size";
+  for (const Sym& d : *all) text += cat(text.empty() ? "" : ", ", number(d, key, n, s));
   const int axis = axis_of(n);
   return {cat(ref(n, 0, s, Binds::whole), ".split((", text,
               "), dim=", axis + 1 == n.in(0)->type.rank() ? -1 : axis, ")")};

@@ -85,8 +85,10 @@ std::string name_of(const Phase& phase, const Value& v, int depth) {
     return used == "residual" ? used : known->second[static_cast<std::size_t>(v.index)];
   }
   if (const std::string used = name_from_use(v); !used.empty()) return used;
-  if (n.is("aten.split"))  // a part has the module that it was made for
-    if (const std::string named = name_from_module(v.name); !named.empty()) return named;
+  if (n.is("aten.split") && depth < 16) {  // a part has the module that it was made for
+    const std::string named = name_from_module(v.name);
+    return named.empty() ? name_of(phase, *n.in(0), depth + 1) : named;
+  }
   if (n.is("aten.linear") && phase.regions.role(n.in(1)) == Role::folded)
     if (const auto it = phase.folded.find(n.in(1)); it != phase.folded.end()) {
       const std::size_t end = it->second.find("_proj_weight");

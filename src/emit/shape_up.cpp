@@ -119,7 +119,10 @@ void split_slices(Graph* graph) {
   std::vector<Value*> values;
   for (Node* n : nodes(*graph))
     for (const auto& v : n->outputs) values.push_back(v.get());
-  for (Value* v : values) {
+  std::set<const Value*> gone;
+  for (std::size_t at = 0; at < values.size(); ++at) {  // parts may be cut again
+    Value* v = values[at];
+    if (gone.count(v) != 0) continue;
     const int axis = v->type.rank() - 1;
     // What has no free size is worked out from weights, once.
     if (axis < 1 || !v->type.dim(axis).is_const() || v->type.numel().is_const()) continue;
@@ -155,9 +158,11 @@ void split_slices(Graph* graph) {
     int i = 0;
     for (const auto& [start, slices] : parts) {
       Value* part = made->out(i++);
+      values.push_back(part);
       if (slices[0]->loc != nullptr) part->name = slices[0]->loc->module;
       for (Node* s : slices) {
         graph->replace_uses(s->out(), part);
+        gone.insert(s->out());
         graph->erase(s);
       }
     }
