@@ -17,6 +17,8 @@ class @CLASS@(@MODEL@):
             super().__init__(config)
         finally:
             torch.set_default_dtype(before)
+        if comm_manager is not None:  # the framework asks for it by this name
+            comm_manager.register_group(name="attn_tp_group", group_num=1, group_size=1)
 
     @staticmethod
     def update_model_cfg(hf_config, infer_config):
@@ -58,9 +60,16 @@ class @CLASS@(@MODEL@):
         """Packed tokens [T] in, logits [B, 1, vocabulary] of each request's last token out."""
         totals = forward_metadata.actual_seq_lengths_cu_q
         lengths = forward_metadata.actual_seq_lengths_kv
+        # Padding goes to block 0, which is nobody's; the slots of a call must differ. At warm-up
+        # all is padding, and no block holds anything yet.
+        slots = forward_metadata.slot_mapping[ATTENTION].long()
+        padding = slots < BLOCK_SIZE
+        places = padding.cumsum(0) - 1
+        if not forward_metadata.is_warm_up:
+            places = places % BLOCK_SIZE
         step = ForwardMetadata(
             is_prefill=forward_metadata.is_prefill,
-            slot_mapping=forward_metadata.slot_mapping[ATTENTION].long(),
+            slot_mapping=torch.where(padding, places, slots),
             block_table=forward_metadata.block_table[ATTENTION].int(),
             actual_seq_lengths_kv=lengths.int(),
             actual_seq_lengths_cu_q=totals.int(),

@@ -67,7 +67,10 @@ def make_model(job):
         raise AssertionError(f"{wrong} was taken")
     model_class.update_model_cfg(config, settings())
     torch.set_default_dtype(torch.bfloat16)  # as the framework does
-    model = model_class(config, settings(), comm_manager=None, prefix="")
+    groups = []
+    manager = types.SimpleNamespace(register_group=lambda **group: groups.append(group["name"]))
+    model = model_class(config, settings(), comm_manager=manager, prefix="")
+    assert groups == ["attn_tp_group"]  # PI-25: what the framework looks up
     torch.set_default_dtype(torch.float32)
     checkpoint = load_file(Path(job["checkpoint"]) / "model.safetensors")
     assert model.load_weights(iter(checkpoint.items())) <= checkpoint.keys() | dict(
@@ -98,6 +101,7 @@ def step(model, tokens, lengths, is_prefill):
     total = torch.tensor(lengths) + new
     metadata = types.SimpleNamespace(
         is_prefill=is_prefill,
+        is_warm_up=False,
         attention_mask=~torch.ones(2048, 2048, dtype=torch.bool, device="npu").tril(),
         actual_seq_lengths_kv=total.npu(),
         actual_seq_lengths_cu_q=new.cumsum(0).npu(),
