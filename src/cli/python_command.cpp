@@ -1,5 +1,5 @@
-// tokamak lint, diagnose, bench --read-log: written in Python (only CPython parses Python rightly; what is
-// diagnosed runs there). This finds the interpreter and becomes it.
+// tokamak lint, diagnose, bench --read-log: written in Python (only CPython parses Python rightly;
+// what is diagnosed runs there). This finds the interpreter and becomes it.
 #include <unistd.h>
 
 #include <cerrno>

@@ -10,8 +10,7 @@ namespace {
 std::vector<std::string> load_lines(const Source& source, const CheckpointNames& names) {
   const std::string& wrapper = source.prefill->paths.wrapper;
   std::vector<std::string> lines = {
-      "\"\"\"Copies (name, tensor) pairs of the checkpoint to their places; returns their "
-      "names.\"\"\"",
+      R"("""Copies (name, tensor) pairs of the checkpoint to their places; returns their names.""")",
       "parameters = dict(self.named_parameters())",
       "places = parameters | dict(self.named_buffers())",
       "filled, loaded = set(), set()",
@@ -22,14 +21,15 @@ std::vector<std::string> load_lines(const Source& source, const CheckpointNames&
   };
   if (!names.unused.empty()) add({"    if name.startswith(UNUSED):", "        continue"});
   if (!wrapper.empty())
-    add({"    bare = name.removeprefix(\"" + wrapper + "\")  # of a captured model",
-         "    if name not in places and (bare in places or bare.startswith(\"" + wrapper + "\")):",
+    add({cat("    bare = name.removeprefix(\"", wrapper, "\")  # of a captured model"),
+         cat("    if name not in places and (bare in places or bare.startswith(\"", wrapper,
+             "\")):"),
          "        name = bare"});
   for (const auto& [name, own] : source.prefill->paths.tied) {
-    const std::string same = wrapper.empty() ? "== \"" + name + "\""
-                                             : "in (\"" + name + "\", \"" + wrapper + name + "\")";
-    add({"    if name " + same + ":  # one table with two names",
-         "        name = \"" + own + "\""});
+    const std::string same = wrapper.empty() ? cat("== \"", name, "\"")
+                                             : cat("in (\"", name, "\", \"", wrapper, name, "\")");
+    add({cat("    if name ", same, ":  # one table with two names"),
+         cat("        name = \"", own, "\"")});
   }
   add({"    place, target = places.get(name), name"});
   if (!names.places.empty())
@@ -37,12 +37,11 @@ std::vector<std::string> load_lines(const Source& source, const CheckpointNames&
   add({"    if place is None:",
        "        raise ValueError(f\"{name}: the model has no such weight\")",
        "    if place.shape != tensor.shape:",
-       "        raise ValueError(f\"{name}: {tuple(tensor.shape)} instead of "
-       "{tuple(place.shape)}\")",
+       R"(        raise ValueError(f"{name}: {tuple(tensor.shape)} instead of {tuple(place.shape)}"))",
        "    place.data.copy_(tensor)", "    filled.add(target)", "    loaded.add(name)",
        "missing = sorted(parameters.keys() - filled)", "if missing:",
-       "    raise ValueError(f\"the checkpoint lacks {len(missing)} weights: {', "
-       "'.join(missing[:5])}\")",
+       cat("    raise ValueError(",
+           R"(f"the checkpoint lacks {len(missing)} weights: {', '.join(missing[:5])}"))"),
        "return loaded"});
   return lines;
 }
