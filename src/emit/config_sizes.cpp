@@ -7,6 +7,8 @@
 #include <optional>
 #include <vector>
 
+#include "base/error.h"
+
 namespace tk::emit {
 namespace {
 
@@ -226,7 +228,7 @@ std::optional<ConfigValue> config_value(const ConfigNumbers& numbers, const Conf
       if (found == wanted)
         return ConfigValue{std::string(attribute), inside ? text.substr(1, text.size() - 2) : text};
       if (attribute != "scale" || std::pow(found, -0.5) != wanted) continue;
-      if (!inside && text.find(' ') != std::string::npos) text = "(" + text + ")";
+      if (!inside && text.find(' ') != std::string::npos) text = cat("(", text, ")");
       return ConfigValue{"scale", text + "**-0.5"};
     }
   }
