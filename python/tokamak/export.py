@@ -9,7 +9,7 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import archive, graph, output, rope, weights
+from . import archive, checkpoint, graph, output, rope, weights
 from .errors import CaptureError
 from .progress import Progress, to_stderr
 
@@ -94,6 +94,8 @@ def capture(
         with progress.stage("write the graph"):
             archive.write(folder / output.GRAPH, program)
         _write_side_files(folder, source, model if is_transformers else None, progress)
+        if source is not None and with_weights:
+            checkpoint.write(folder, source, model)
     progress.say(f"captured to {output_dir}")
     return Path(output_dir)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from .errors import CaptureError
 
 GRAPH = "model.pt2"
-_WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+_STALE = ("model.safetensors", "model.safetensors.index.json", "checkpoint.json")
 
 
 def _unusable(message, help):
@@ -71,7 +71,7 @@ def _umask():
 
 def _replace_capture(out, temporary):
     (out / GRAPH).unlink()
-    stale = [out / name for name in _WEIGHTS] + list(out.glob("model-*-of-*.safetensors"))
+    stale = [out / name for name in _STALE] + list(out.glob("model-*-of-*.safetensors"))
     for path in stale:
         path.unlink(missing_ok=True)
     names = sorted((p.name for p in temporary.iterdir()), key=lambda name: name == GRAPH)

@@ -98,7 +98,9 @@ void add_bench(CLI::App& app, int* exit_code) {
                 "Write every launch of one repetition below this folder, for `tokamak profile`");
   c->add_flag("--json", flags->json, "One line of JSON");
   c->add_flag("--cell", flags->cell, "One line `CELL {json}`, as a bench driver reads it");
-  c->footer("Example: tokamak bench out/stories --prompt 64 --context 32 --gen 32");
+  c->footer(
+      "Example: tokamak bench out/stories --prompt 64 --context 32 --gen 32\n"
+      "Of a run on a real NPU: tokamak bench --read-log DIR (tokamak bench --read-log --help)");
   c->callback([flags, exit_code] { *exit_code = run(*flags); });
 }
 

@@ -60,14 +60,15 @@ int run(const Flags& f) {
   if (!parse_target(f.target, &target))
     throw UserError("TK0703", cat("there is no target '", f.target, "'"))
         .help("the targets are cpu, a2 and a3");
-  if (f.deployment != "standalone")
-    throw UserError("TK1205", "the form for the framework of cann-recipes-infer is not written yet")
-        .help("leave --deployment out: the standalone form has its own runner");
+  if (f.deployment == "framework" && !f.prompts.empty())
+    throw UserError("TK1205", "--prompt has no place in the framework's settings")
+        .help("leave --prompt out: the framework reads dataset/default_prompt.json");
   const emit::Model model =
       is_deployment(f.model) ? of_deployment(f.model, f.name) : of_captured(f, target);
   emit::Options options;
   options.model_path = f.model_path;
   options.prompts = f.prompts;
+  options.framework = f.deployment == "framework";
   options.platform = target == Target::a3 ? "A3" : "A2";
   const emit::Emitted emitted = emit::write_model(model, options);
   emit::save(f.out, emitted, f.force);
@@ -105,7 +106,8 @@ void add_emit(CLI::App& app, int* exit_code) {
   c->add_option("--block-size", flags->block_size, "Tokens in a block of the cache")
       ->check(CLI::Range(16, 512))
       ->capture_default_str();
-  c->add_option("--deployment", flags->deployment, "standalone or framework")
+  c->add_option("--deployment", flags->deployment,
+                "standalone, or framework: as a model of cann-recipes-infer")
       ->check(CLI::IsMember({"standalone", "framework"}))
       ->capture_default_str();
   c->add_flag("--force", flags->force, "Replace an existing folder");

@@ -22,6 +22,10 @@ int run(int argc, char** argv) {
     return tk::profile_command(argc - 1, argv + 1, tk::cli::model_kernels);
   if (argc > 1 && (std::string_view(argv[1]) == "lint" || std::string_view(argv[1]) == "diagnose"))
     return tk::cli::python_command(argc - 1, argv + 1);
+  if (argc > 1 && std::string_view(argv[1]) == "bench" &&
+      std::any_of(argv, argv + argc,
+                  [](const char* a) { return std::string_view(a).starts_with("--read-log"); }))
+    return tk::cli::python_command(argc - 1, argv + 1);
   if (argc > 2 && std::string_view(argv[1]) == "emit" && std::string_view(argv[2]) == "profiling")
     // Whether a project profiles itself is a question about its Python.
     return std::any_of(argv + 3, argv + argc,

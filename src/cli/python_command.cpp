@@ -1,5 +1,6 @@
-// tokamak lint, diagnose, emit profiling --project: written in Python (only CPython parses Python
-// rightly; what is diagnosed runs there). This finds the interpreter and becomes it.
+// tokamak lint, diagnose, bench --read-log, emit profiling --project: written in Python (only
+// CPython parses Python rightly; what is diagnosed runs there). This finds the interpreter and
+// becomes it.
 #include <unistd.h>
 
 #include <cerrno>

@@ -126,6 +126,9 @@ class Writer : public Scope {
     const Value* state = phase_.regions.states.at(&v);
     const std::string name = "self." + phase_.caches.at(state);
     if (v.type == state->type) return {name};
+    SymDims flat(state->type.shape.begin(), state->type.shape.end() - 1);
+    flat.back() = flat.back() * state->type.shape.back();
+    if (v.type.shape == flat) return {cat(name, ".flatten(", flat.size() - 1, ")")};
     std::vector<std::string> sizes;
     for (const Sym& s : v.type.shape)
       sizes.push_back(s.is_const() ? constant("size", s.str()) : "-1");

@@ -191,7 +191,7 @@ class Writer {
     const ModuleText& first = c->members[0]->text;
     std::vector<std::string> replace(first.constants.size());
     std::map<std::vector<std::string>, std::size_t> by_values;
-    std::set<std::string> kept;  // also needed outside __init__
+    std::map<std::string, std::string> kept;  // attributes that methods read, and their values
     c->values.resize(c->members.size());
     for (std::size_t k = 0; k < first.constants.size(); ++k) {
       std::vector<std::string> values;
@@ -212,11 +212,27 @@ class Writer {
         for (std::size_t m = 0; m < values.size(); ++m) c->values[m].push_back(values[m]);
       }
       const std::string& name = c->params[it->second];
-      if (k >= first.n_init_constants) kept.insert(name);
+      if (k >= first.n_init_constants) kept.emplace(name, name);
       replace[k] = k < first.n_init_constants ? name : "self." + name;
     }
+    // What methods compute with and config says is read from there.
+    for (std::size_t k = first.n_init_constants; k < first.constants.size(); ++k) {
+      const auto& [argument, value] = first.constants[k];
+      if (replace[k] != value) continue;
+      if (argument == "block_size" && value == std::to_string(source_.model->block_size)) {
+        replace[k] = "BLOCK_SIZE";
+        continue;
+      }
+      const auto field = config_value(source_.numbers, source_.reals, argument, value);
+      if (!field) continue;
+      const auto it = kept.emplace(field->attribute, field->expression).first;
+      if (it->second == field->expression) replace[k] = "self." + field->attribute;
+    }
     // The model's own class always takes it: who makes it need not know.
-    c->takes_config = c->members[0]->path.empty() || reads_config(first, replace);
+    const bool keeps_config = std::any_of(kept.begin(), kept.end(), [](const auto& attribute) {
+      return attribute.second.find("config.") != std::string::npos;
+    });
+    c->takes_config = c->members[0]->path.empty() || keeps_config || reads_config(first, replace);
     c->text = class_text(first, c->name, c->takes_config, c->params, kept, replace);
   }
 

@@ -25,7 +25,8 @@ struct Source {
   const Phase* prefill = nullptr;
   const Phase* decode = nullptr;
   ModuleTypes types;
-  ConfigNumbers numbers;     // of config.json
+  ConfigNumbers numbers;  // of config.json
+  ConfigReals reals;
   DType dtype = DType::f32;  // of most weights; others are written
 };
 

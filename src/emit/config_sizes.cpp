@@ -1,9 +1,13 @@
 #include "emit/config_sizes.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
+
+#include "base/error.h"
 
 namespace tk::emit {
 namespace {
@@ -75,6 +79,62 @@ const std::vector<Words>& expert_axis(std::string_view weight, int axis) {
   return (axis == 1) == (weight.find("down") != std::string_view::npos) ? hidden_first : wide_first;
 }
 
+// The attributes that an argument can stand for, each with the fields that give its value.
+using Choices = std::vector<std::pair<std::string_view, std::vector<Words>>>;
+
+const std::map<std::string_view, Choices>& arguments() {
+  static const Choices eps = {{"eps",
+                               {"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon",
+                                "layernorm_epsilon", "norm_eps", "norm_epsilon"}}};
+  static const Choices head_counts = {
+      {"num_heads", {"num_attention_heads", "n_head", "n_heads"}},
+      {"num_key_value_heads", {"num_key_value_heads"}},
+  };
+  static const Choices stored_heads = {
+      {"num_key_value_heads", {"num_key_value_heads", "num_attention_heads", "n_head"}}};
+  static const Choices scale = {{"scale",
+                                 {"head_dim", "hidden_size//num_attention_heads",
+                                  "qk_nope_head_dim + qk_rope_head_dim", "query_pre_attn_scalar"}}};
+  static const Choices experts = {
+      {"num_experts", {"n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts"}}};
+  static const std::map<std::string_view, Choices> all = {
+      {"epsilon", eps},
+      {"eps", eps},
+      {"num_heads", head_counts},
+      {"num_query_heads", head_counts},
+      {"num_key_value_heads", stored_heads},
+      {"head_dim",
+       {{"head_dim", {"head_dim", "hidden_size//num_attention_heads"}},
+        {"qk_head_dim", {"qk_nope_head_dim + qk_rope_head_dim"}},
+        {"v_head_dim", {"v_head_dim"}}}},
+      {"kv_lora_rank", {{"kv_lora_rank", {"kv_lora_rank"}}}},
+      {"qk_rope_head_dim", {{"qk_rope_head_dim", {"qk_rope_head_dim"}}}},
+      {"split_size",
+       {{"q_size", {heads, heads_split}},
+        {"kv_size", {kv_heads, kv_heads_split}},
+        {"q_lora_rank", {"q_lora_rank"}},
+        {"latent_size", {"kv_lora_rank + qk_rope_head_dim"}},
+        {"kv_lora_rank", {"kv_lora_rank"}},
+        {"qk_nope_head_dim", {"qk_nope_head_dim"}},
+        {"qk_rope_head_dim", {"qk_rope_head_dim"}}}},
+      {"head_parts",
+       {{"qk_nope_head_dim", {"qk_nope_head_dim"}},
+        {"qk_rope_head_dim", {"qk_rope_head_dim"}},
+        {"v_head_dim", {"v_head_dim"}}}},
+      {"scale", scale},
+      {"softmax_scale", scale},
+      {"scale_value", scale},
+      {"k", {{"top_k", {"num_experts_per_tok", "num_experts_per_token", "moe_top_k", "moe_k"}}}},
+      {"expert_num", experts},
+      {"k_group", {{"topk_group", {"topk_group"}}}},
+      {"group_count", {{"n_group", {"n_group"}}}},
+      {"routed_scaling_factor", {{"routed_scaling_factor", {"routed_scaling_factor"}}}},
+      {"window", {{"sliding_window", {"sliding_window", "attention_chunk_size"}}}},
+      {"softcap", {{"softcap", {"attn_logit_softcapping"}}}},
+  };
+  return all;
+}
+
 struct Term {
   std::string text;
   std::int64_t value;
@@ -135,9 +195,51 @@ ConfigNumbers config_numbers(const std::string& config_text) {
   return numbers;
 }
 
+ConfigReals config_reals(const std::string& config_text) {
+  ConfigReals reals;
+  if (config_text.empty()) return reals;
+  const auto config = nlohmann::json::parse(config_text);
+  for (const auto& [key, value] : config.items())
+    if (value.is_number_float()) reals[key] = value.get<double>();
+  return reals;
+}
+
+std::optional<ConfigValue> config_value(const ConfigNumbers& numbers, const ConfigReals& reals,
+                                        std::string_view argument, std::string_view value) {
+  double wanted = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), wanted);
+  if (error != std::errc() || end != value.data() + value.size()) return std::nullopt;
+  const auto it = arguments().find(argument);
+  if (it == arguments().end()) return std::nullopt;
+  // A latent attention has no width of a head that hidden_size would give.
+  const bool has_own_width = numbers.contains("head_dim") || numbers.contains("kv_lora_rank");
+  const bool latent = numbers.contains("kv_lora_rank");
+  for (const auto& [attribute, fields] : it->second) {
+    if (latent && (attribute == "q_size" || attribute == "kv_size")) continue;
+    for (const Words w : fields) {
+      if (has_own_width && w == "hidden_size//num_attention_heads") continue;
+      if (const auto real = reals.find(w); real != reals.end() && real->second == wanted)
+        return ConfigValue{std::string(attribute), "config." + real->first};
+      const auto t = read(numbers, w);
+      if (!t) continue;
+      const auto found = static_cast<double>(t->value);
+      std::string text = t->text;
+      const bool inside = text.starts_with('(') && text.find(')') + 1 == text.size();
+      if (found == wanted)
+        return ConfigValue{std::string(attribute), inside ? text.substr(1, text.size() - 2) : text};
+      if (attribute != "scale" || std::pow(found, -0.5) != wanted) continue;
+      if (!inside && text.find(' ') != std::string::npos) text = cat("(", text, ")");
+      return ConfigValue{"scale", text + "**-0.5"};
+    }
+  }
+  return std::nullopt;
+}
+
 std::string config_size(const ConfigNumbers& numbers, std::string_view weight, int rank, int axis,
                         std::int64_t value) {
-  if (rank == 3) return first_of(numbers, expert_axis(weight, axis), value);
+  if (rank == 3 || (rank == 2 && weight.ends_with("_bias")))
+    return first_of(numbers, expert_axis(weight, axis), value);
+  if (weight.ends_with(".sinks")) return first_of(numbers, {"num_attention_heads"}, value);
   const std::size_t dot = weight.rfind('.');
   if (dot == std::string_view::npos || rank > 2) return "";
   std::string_view module = weight.substr(0, dot);

@@ -33,6 +33,7 @@ struct Options {
   std::string model_path;            // written into the YAML; empty: a placeholder
   std::vector<std::string> prompts;  // of the YAML; empty: a default
   std::string platform = "A2";       // A2 or A3
+  bool framework = false;  // for the framework of cann-recipes-infer: no runner of its own
 };
 
 struct File {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "emit/config_sizes.h"
 #include "emit/python_text.h"
 #include "emit/regions.h"
 
@@ -85,6 +86,55 @@ TEST(Emit, AnOperatorWithoutAFormIsNamed) {
   } catch (const UserError& e) {
     EXPECT_EQ(e.code(), "TK1202");
   }
+}
+
+constexpr std::string_view two_experts = R"(
+    weight %e: f32[16, 4] "model.embed_tokens.weight"
+    weight %a: f32[2, 6, 4] "model.layers.0.mlp.experts.gate_up_proj"
+    weight %h: f32[16, 4] "lm_head.weight"
+    %0 = aten.embedding(%e, %input_ids)  @"model.embed_tokens" Embedding
+    %1 = aten.select(%a) {dim=0, index=1}  @"model.layers.0.mlp.experts" ToyExperts
+    %2 = aten.linear(%0, %1)  @"model.layers.0.mlp.experts" ToyExperts
+    %3 = aten.slice(%2) {dim=1, start=0, end=4}  @"model.layers.0.mlp.experts" ToyExperts
+    %4 = aten.index_select(%3, %logit_rows) {dim=0}
+    %5 = aten.linear(%4, %h)  @"lm_head" Linear
+    return %5
+)";
+
+TEST(Emit, TheCheckpointsOwnNamesAreATable) {
+  Model m = model_of(two_experts);
+  EXPECT_EQ(modeling(m).find("PLACES"), std::string::npos);
+  m.config.checkpoint_text =
+      R"({"places": {"model.layers.*.moe.experts.*.w3.weight":
+          ["model.layers.*.mlp.experts.gate_up_proj", 1, 2]},
+          "unused": ["model.layers.1."], "unplaced": []})";
+  const std::string text = modeling(m);
+  EXPECT_NE(text.find("\"model.layers.*.moe.experts.*.w3.weight\": ("), std::string::npos) << text;
+  EXPECT_NE(text.find("UNUSED = (\"model.layers.1.\",)"), std::string::npos) << text;
+}
+
+TEST(Emit, ACheckpointThatIsConvertedIsRefused) {
+  Model m = model_of(two_experts);
+  m.config.checkpoint_text = R"({"places": {}, "unused": [], "unplaced": ["a.*.c_attn.weight"]})";
+  try {
+    modeling(m);
+    FAIL() << "was written";
+  } catch (const UserError& e) {
+    EXPECT_EQ(e.code(), "TK1213");
+  }
+}
+
+// Numbers that config.json has are its fields, where the argument says which.
+TEST(Emit, ArgumentsAreFieldsOfTheConfig) {
+  const ConfigNumbers numbers = config_numbers(R"({"head_dim": 8, "num_attention_heads": 4})");
+  const ConfigReals reals = config_reals(R"({"rms_norm_eps": 1e-05})");
+  EXPECT_EQ(config_value(numbers, reals, "epsilon", "1e-05")->expression, "config.rms_norm_eps");
+  EXPECT_EQ(config_value(numbers, reals, "num_heads", "4")->attribute, "num_heads");
+  EXPECT_EQ(config_value(numbers, reals, "scale", "0.3535533905932738")->expression,
+            "config.head_dim**-0.5");
+  EXPECT_FALSE(config_value(numbers, reals, "num_heads", "8"));
+  EXPECT_FALSE(config_value(numbers, reals, "size", "8"));
+  EXPECT_FALSE(config_value(numbers, reals, "scale", "None"));
 }
 
 TEST(Emit, Names) {

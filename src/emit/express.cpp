@@ -1,9 +1,6 @@
 #include "emit/express.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "base/error.h"
@@ -20,54 +17,6 @@ std::string constant(std::string_view key, std::string_view text) {
   return cat(mark_key, key, mark_value, text, mark_end);
 }
 
-std::string torch_dtype(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return "torch.float32";
-    case DType::f16:
-      return "torch.float16";
-    case DType::bf16:
-      return "torch.bfloat16";
-    case DType::f64:
-      return "torch.float64";
-    case DType::i64:
-      return "torch.int64";
-    case DType::i32:
-      return "torch.int32";
-    case DType::i16:
-      return "torch.int16";
-    case DType::i8:
-      return "torch.int8";
-    case DType::u8:
-      return "torch.uint8";
-    case DType::boolean:
-      return "torch.bool";
-    case DType::c64:
-      return "torch.complex64";
-  }
-  return "torch.float32";
-}
-
-std::string python(double value) {
-  if (std::isnan(value)) return "float(\"nan\")";
-  if (std::isinf(value)) return value > 0 ? "float(\"inf\")" : "float(\"-inf\")";
-  std::string text = fmt::format("{}", value);
-  if (text.find_first_of(".en") == std::string::npos) text += ".0";
-  return text;
-}
-
-std::string python(const Attr& attr) {
-  if (const bool* b = std::get_if<bool>(&attr)) return *b ? "True" : "False";
-  if (const double* d = std::get_if<double>(&attr)) return python(*d);
-  if (const DType* t = std::get_if<DType>(&attr)) return torch_dtype(*t);
-  if (const auto* list = std::get_if<std::vector<double>>(&attr)) {
-    std::string text;
-    for (const double d : *list) text += cat(text.empty() ? "" : ", ", python(d));
-    return "[" + text + "]";
-  }
-  return str(attr);
-}
-
 namespace {
 
 using Write = Expr (*)(const Node&, Scope&);
@@ -80,8 +29,15 @@ std::string number(const Sym& value, std::string_view key, const Node& n, Scope&
   return value.is_const() ? constant(key, value.str()) : s.size(value, n);
 }
 
+bool attends(const Node& n) {
+  return n.loc != nullptr && n.loc->module.find("att") != std::string::npos;
+}
+
 std::string attribute(const Node& n, const Schema::Arg& arg, Scope& s) {
   const Attr* a = n.attrs.find(arg.name);
+  // Groups of experts are chosen by the same operator: its k need not be the number of experts.
+  if (n.is("aten.topk") && arg.name == "k" && a != nullptr)
+    return number(std::get<Sym>(*a), "count", n, s);
   if (a == nullptr) return arg.none_default ? "None" : constant(arg.name, python(arg.value));
   if (const Sym* sym = std::get_if<Sym>(a)) return number(*sym, arg.name, n, s);
   if (const SymDims* dims = std::get_if<SymDims>(a)) {
@@ -162,6 +118,28 @@ int axis_of(const Node& n, std::string_view name = "dim") {
   return dim < 0 ? dim + n.in(0)->type.rank() : dim;
 }
 
+// "k_proj" of the product that the value is a view of; "" when it is none.
+std::string_view projection_of(const Value& v) {
+  const Value* at = &v;
+  while (at->kind == ValueKind::node && is_plain_view(*at->node)) at = at->node->in(0);
+  if (at->kind != ValueKind::node || at->node->loc == nullptr) return {};
+  const std::string_view module = at->node->loc->module;
+  return module.substr(module.rfind('.') + 1);
+}
+
+// What a constant axis of a view is called: in attention the last two are heads and their size.
+std::string_view axis_name(const Node& n, std::size_t axis) {
+  const SymDims& to = n.out()->type.shape;
+  const SymDims& from = n.in(0)->type.shape;
+  if (!attends(n) || to.size() < 3 || from.empty() || !to[to.size() - 2].is_const() ||
+      to[to.size() - 2] * to.back() != from.back())
+    return "size";
+  if (axis + 1 == to.size()) return "head_dim";
+  const std::string_view projection = projection_of(*n.in(0));
+  const bool stored = projection.starts_with('k') || projection.starts_with('v');
+  return axis + 2 != to.size() ? "size" : stored ? "num_key_value_heads" : "num_heads";
+}
+
 Expr reshape(const Node& n, Scope& s) {
   const SymDims& to = n.out()->type.shape;
   const SymDims& from = n.in(0)->type.shape;
@@ -170,7 +148,7 @@ Expr reshape(const Node& n, Scope& s) {
   std::vector<std::string> args;
   for (std::size_t i = 0; i < to.size(); ++i) {
     if (to[i].is_const())
-      args.push_back(constant("size", to[i].str()));
+      args.push_back(constant(axis_name(n, i), to[i].str()));
     else if (open == 1)
       args.push_back("-1");
     else
@@ -190,14 +168,18 @@ Expr reshape(const Node& n, Scope& s) {
       rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(at));
       if (from[at].is(1) && rest == to) return {cat(x, ".squeeze(", at, ")")};
     }
-  if (to.size() + 1 == from.size() && to.size() >= 1)
-    for (std::size_t at = 0; at < to.size(); ++at) {  // two axes into one
+  if (to.size() < from.size())  // neighbouring axes into one
+    for (std::size_t at = 0; at < to.size(); ++at) {
+      const std::size_t end = at + from.size() - to.size();  // the last of them
       SymDims merged(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(at));
-      merged.push_back(from[at] * from[at + 1]);
-      merged.insert(merged.end(), from.begin() + static_cast<std::ptrdiff_t>(at) + 2, from.end());
-      if (merged == to)
-        return {at == 0 && to.size() == 1 ? x + ".flatten()"
-                                          : cat(x, ".flatten(", at, ", ", at + 1, ")")};
+      Sym product(1);
+      for (std::size_t i = at; i <= end; ++i) product = product * from[i];
+      merged.push_back(product);
+      merged.insert(merged.end(), from.begin() + static_cast<std::ptrdiff_t>(end) + 1, from.end());
+      if (merged != to) continue;
+      const std::string start = at == 0 ? "" : std::to_string(at);
+      if (end + 1 == from.size()) return {x + ".flatten(" + start + ")"};
+      return {cat(x, ".flatten(", at, ", ", end, ")")};
     }
   return {x + (s.contiguous(*n.in(0)) ? ".view(" : ".reshape(") + joined(args) + ")"};
 }
@@ -291,6 +273,20 @@ Expr index_put(const Node& n, Scope& s) {
   return {ref(n, 0, s, Binds::whole) + ".index_put((" + joined(parts) +
           (parts.size() == 1 ? ",), " : "), ") + ref(n, 1, s) +
           (adds ? ", accumulate=True)" : ")")};
+}
+
+Expr split(const Node& n, Scope& s) {
+  const Attr& sizes = *n.args().attr("split_size");
+  const auto* all = std::get_if<SymDims>(&sizes);
+  std::string text;
+  if (all == nullptr || all->size() == 1) return method(n, s);
+  const std::string_view key = !attends(n)                ? "size"
+                               : n.in(0)->type.rank() > 2 ? "head_parts"
+                                                          : "split_size";
+  for (const Sym& d : *all) text += cat(text.empty() ? "" : ", ", number(d, key, n, s));
+  const int axis = axis_of(n);
+  return {cat(ref(n, 0, s, Binds::whole), ".split((", text,
+              "), dim=", axis + 1 == n.in(0)->type.rank() ? -1 : axis, ")")};
 }
 
 Expr join(const Node& n, Scope& s) {
@@ -420,51 +416,36 @@ Expr npu(const Node& n, Scope& s);
 const std::map<std::string_view, Write>& table() {
   static const std::map<std::string_view, Write> all = [] {
     std::map<std::string_view, Write> t = {
-        {"aten.reshape", reshape},
-        {"aten.view", reshape},
-        {"aten._unsafe_view", reshape},
-        {"aten.flatten", reshape},
-        {"aten.unsqueeze", reshape},
-        {"aten.squeeze", reshape},
-        {"aten.permute", permute},
-        {"aten.slice", slice},
-        {"aten.select", select},
-        {"aten.to", to_dtype},
-        {"aten._to_copy", to_dtype},
-        {"aten.expand", expand},
-        {"aten.index", index},
-        {"aten.index_select", index_select},
-        {"aten.gather", gather},
-        {"aten.scatter", scatter},
-        {"aten.index_put", index_put},
-        {"aten.cat", join},
-        {"aten.stack", join},
-        {"aten.rsub", reversed_sub},
-        {"aten.neg", negative},
-        {"aten.bitwise_not", inverted},
-        {"aten.logical_not", inverted},
-        {"aten.where", where},
-        {"aten.masked_fill", masked_fill},
-        {"aten.clamp", clamp},
-        {"aten.clamp_min", clamp},
-        {"aten.clamp_max", clamp},
-        {"aten.embedding", embedding},
+        {"aten.reshape", reshape},      {"aten.view", reshape},
+        {"aten._unsafe_view", reshape}, {"aten.flatten", reshape},
+        {"aten.unsqueeze", reshape},    {"aten.squeeze", reshape},
+        {"aten.permute", permute},      {"aten.slice", slice},
+        {"aten.select", select},        {"aten.to", to_dtype},
+        {"aten._to_copy", to_dtype},    {"aten.expand", expand},
+        {"aten.index", index},          {"aten.index_select", index_select},
+        {"aten.gather", gather},        {"aten.scatter", scatter},
+        {"aten.index_put", index_put},  {"aten.cat", join},
+        {"aten.stack", join},           {"aten.split", split},
+        {"aten.rsub", reversed_sub},    {"aten.neg", negative},
+        {"aten.bitwise_not", inverted}, {"aten.logical_not", inverted},
+        {"aten.where", where},          {"aten.masked_fill", masked_fill},
+        {"aten.clamp", clamp},          {"aten.clamp_min", clamp},
+        {"aten.clamp_max", clamp},      {"aten.embedding", embedding},
         {"emit.none", nothing},
     };
     for (const auto& [name, sign] : signs()) t[name] = binary;
     for (const char* name :
-         {"aten.transpose", "aten.t",           "aten.contiguous", "aten.clone",
-          "aten.sin",       "aten.cos",         "aten.exp",        "aten.log",
-          "aten.sqrt",      "aten.rsqrt",       "aten.abs",        "aten.sigmoid",
-          "aten.tanh",      "aten.square",      "aten.floor",      "aten.reciprocal",
-          "aten.softmax",   "aten.sum",         "aten.mean",       "aten.amax",
-          "aten.amin",      "aten.max",         "aten.min",        "aten.any",
-          "aten.all",       "aten.cumsum",      "aten.argmax",     "aten.topk",
-          "aten.sort",      "aten.argsort",     "aten.histc",      "aten.bincount",
-          "aten.triu",      "aten.tril",        "aten.repeat",     "aten.repeat_interleave",
-          "aten.split",     "aten.unbind",      "aten.chunk",      "aten.narrow",
-          "aten.index_add", "aten.scatter_add", "aten.flip",       "aten.new_zeros",
-          "aten.new_full"})
+         {"aten.transpose",   "aten.t",       "aten.contiguous", "aten.clone",
+          "aten.sin",         "aten.cos",     "aten.exp",        "aten.log",
+          "aten.sqrt",        "aten.rsqrt",   "aten.abs",        "aten.sigmoid",
+          "aten.tanh",        "aten.square",  "aten.floor",      "aten.reciprocal",
+          "aten.softmax",     "aten.sum",     "aten.mean",       "aten.amax",
+          "aten.amin",        "aten.max",     "aten.min",        "aten.any",
+          "aten.all",         "aten.cumsum",  "aten.argmax",     "aten.topk",
+          "aten.sort",        "aten.argsort", "aten.histc",      "aten.bincount",
+          "aten.triu",        "aten.tril",    "aten.repeat",     "aten.repeat_interleave",
+          "aten.unbind",      "aten.chunk",   "aten.narrow",     "aten.index_add",
+          "aten.scatter_add", "aten.flip",    "aten.new_zeros",  "aten.new_full"})
       t[name] = method;
     for (const char* name : {"aten.arange", "aten.full", "aten.zeros", "aten.ones", "aten.empty",
                              "aten.scalar_tensor", "aten.eye", "aten.linspace"})

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "emit/framework_templates.h"
+#include "emit/load_weights.h"
 #include "emit/python_text.h"
 #include "emit/templates.h"
 
@@ -14,7 +16,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string modeling(const Source& source, const Classes& classes) {
+std::string dtype_name(DType dtype) { return torch_dtype(dtype).substr(6); }
+
+std::string framework_name(const Source& source) {
+  return camel(source.model->name) + "ForFramework";
+}
+
+std::string modeling(const Source& source, const Classes& classes, bool framework) {
   std::set<std::string> needed = classes.helpers;
   if (needed.count("paged_attention") != 0 || needed.count("mla_paged_attention") != 0)
     needed.insert("attend");
@@ -26,16 +34,29 @@ std::string modeling(const Source& source, const Classes& classes) {
     if (needed.erase(name) != 0) helpers += "\n" + helper_text(name);
   if (!needed.empty())
     throw UserError("TK1202", cat("tk.", *needed.begin(), " has no form in Python"));
+  helpers = load_weights_tables(source) + helpers;
+  const bool matches_names = helpers.find("PLACES = ") != std::string::npos;
   const bool functional = (classes.text + helpers).find("F.") != std::string::npos;
   return filled(std::string(modeling_head),
                 {{"TITLE", camel(source.model->name)},
+                 {"PARTIAL", framework ? "from functools import partial\n" : ""},
+                 {"EXECUTOR", framework ? std::string(framework_imports) : ""},
+                 {"ATTENTION",
+                  framework ? "ATTENTION = \"FullAttention\"  # the framework's name of the cache\n"
+                            : ""},
+                 {"BLOCK_SIZE", std::to_string(source.model->block_size)},
+                 {"RE", matches_names ? "import re\n" : ""},
                  {"FUNCTIONAL", functional ? "import torch.nn.functional as F\n" : ""},
                  {"NPU", classes.uses_npu ? "import torch_npu\n" : ""}}) +
-         helpers + classes.text;
+         helpers + classes.text +
+         (framework ? filled(std::string(framework_class), {{"CLASS", framework_name(source)},
+                                                            {"MODEL", classes.model},
+                                                            {"DTYPE", dtype_name(source.dtype)}})
+                    : "");
 }
 
 // "hidden_size: int = 64": the numbers and switches of config.json.
-std::string configuration(const Source& source) {
+std::string configuration(const Source& source, bool framework) {
   std::string fields;
   const Json config =
       source.model->config.text.empty() ? Json::object() : Json::parse(source.model->config.text);
@@ -73,11 +94,13 @@ std::string configuration(const Source& source) {
     if (line.find(" eos_token_id:") == std::string::npos) kept += line;
     start = end;
   }
-  return filled(std::string(configuration_text),
-                {{"CLASS", camel(source.model->name) + "Config"}, {"FIELDS", kept}});
+  if (framework)
+    kept +=
+        "\n    @property\n    def eos_token_id(self):\n        return list(self.eos_token_ids)\n";
+  return filled(std::string(configuration_text), {{"MORE", framework ? ", **_" : ""},
+                                                  {"CLASS", camel(source.model->name) + "Config"},
+                                                  {"FIELDS", kept}});
 }
-
-std::string dtype_name(DType dtype) { return torch_dtype(dtype).substr(6); }
 
 std::string yaml_list(const std::vector<std::string>& items) {
   std::string text;
@@ -110,6 +133,7 @@ std::vector<File> files_of(const Source& source, const Classes& classes, const O
       {"MODEL", classes.model},
       {"CONFIG", name + "Config"},
       {"RUNNER", name + "Runner"},
+      {"CLASS", framework_name(source)},
       {"BLOCK_SIZE", std::to_string(m.block_size)},
       {"MAX_LEN", std::to_string(limit)},
       {"DTYPE", dtype_name(source.dtype)},
@@ -124,16 +148,28 @@ std::vector<File> files_of(const Source& source, const Classes& classes, const O
       {"NPU_REQUIREMENT", classes.uses_npu ? "torch_npu==2.8.0\n" : ""},
       {"NPU_ROW", classes.uses_npu ? "| torch_npu | 2.8.0 |\n" : ""},
       {"PRODUCT", options.platform == "A3" ? "Atlas A3 series" : "Atlas A2 series"}};
-  return {
-      {"models/modeling_" + m.name + ".py", modeling(source, classes)},
-      {"models/configuration_" + m.name + ".py", configuration(source)},
-      {"runner_" + m.name + ".py", filled(std::string(runner_text), values)},
-      {"infer.py", filled(std::string(infer_py), values)},
-      {"infer.sh", filled(std::string(infer_sh), values), true},
-      {"config/" + m.name + ".yaml", filled(std::string(yaml_text), values)},
+  const bool framework = options.framework;
+  std::vector<File> files = {
+      {"models/modeling_" + m.name + ".py", modeling(source, classes, framework)},
+      {"models/configuration_" + m.name + ".py", configuration(source, framework)},
       {"requirements.txt", filled(std::string(requirements), values)},
-      {"README.md", filled(std::string(readme), values)},
   };
+  if (framework) {
+    files.insert(files.end(),
+                 {{"config/" + m.name + ".yaml", filled(std::string(framework_yaml), values)},
+                  {"registry.patch", filled(std::string(registry_patch), values)},
+                  {"README.md", filled(std::string(framework_readme), values)}});
+    return files;
+  }
+  files.insert(files.end(),
+               {
+                   {"runner_" + m.name + ".py", filled(std::string(runner_text), values)},
+                   {"infer.py", filled(std::string(infer_py), values)},
+                   {"infer.sh", filled(std::string(infer_sh), values), true},
+                   {"config/" + m.name + ".yaml", filled(std::string(yaml_text), values)},
+                   {"README.md", filled(std::string(readme), values)},
+               });
+  return files;
 }
 
 }  // namespace tk::emit

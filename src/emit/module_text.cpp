@@ -120,8 +120,7 @@ ModuleText module_text(const Source& source, Region& prefill, Region& decode,
       lines->push_back("    if module is not self and hasattr(module, \"" + method + "\"):");
       lines->push_back(cat("        module.", name));
     }
-    out.methods.emplace_back("def load_weights(self, weights):", load_weights_lines(source));
-    for (const auto& method : expert_methods(source)) out.methods.push_back(method);
+    for (const auto& method : load_weights_methods(source)) out.methods.push_back(method);
   }
   if (!folds.empty()) out.methods.emplace_back("def process_weights_after_loading(self):", folds);
   if (!cache.empty()) out.methods.emplace_back("def init_cache(self, num_blocks, device):", cache);
@@ -174,7 +173,8 @@ bool reads_config(const ModuleText& module, const std::vector<std::string>& repl
 }
 
 std::string class_text(const ModuleText& module, const std::string& name, bool takes_config,
-                       const std::vector<std::string>& params, const std::set<std::string>& kept,
+                       const std::vector<std::string>& params,
+                       const std::map<std::string, std::string>& kept,
                        const std::vector<std::string>& replace) {
   std::string text;
   if (!module.origin.empty()) text += "# " + module.origin + "\n";
@@ -185,13 +185,13 @@ std::string class_text(const ModuleText& module, const std::string& name, bool t
     if (!first) text += "\n";
     first = false;
   };
-  if (!module.init.empty() || !params.empty()) {
+  if (!module.init.empty() || !params.empty() || !kept.empty()) {
     blank();
     std::string head = "def __init__(self";
     if (takes_config) head += ", config";
     for (const std::string& p : params) head += ", " + p;
     text += wrapped(head + "):", 4) + "        super().__init__()\n";
-    for (const std::string& k : kept) text += cat("        self.", k, " = ", k, "\n");
+    for (const auto& [k, value] : kept) text += cat("        self.", k, " = ", value, "\n");
     for (const std::string& line : module.init) text += wrapped(replaced(line, replace, &next), 8);
   }
   for (const auto& [head, lines] : module.methods) {

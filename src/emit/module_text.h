@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,8 +38,10 @@ ModuleText module_text(const Source& source, Region& prefill, Region& decode,
 // `replace` holds a text for each constant. Whether __init__ reads config, or passes it on:
 bool reads_config(const ModuleText& module, const std::vector<std::string>& replace);
 
+// `kept` are attributes and their values.
 std::string class_text(const ModuleText& module, const std::string& name, bool takes_config,
-                       const std::vector<std::string>& params, const std::set<std::string>& kept,
+                       const std::vector<std::string>& params,
+                       const std::map<std::string, std::string>& kept,
                        const std::vector<std::string>& replace);
 
 }  // namespace tk::emit

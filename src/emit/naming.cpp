@@ -85,6 +85,10 @@ std::string name_of(const Phase& phase, const Value& v, int depth) {
     return used == "residual" ? used : known->second[static_cast<std::size_t>(v.index)];
   }
   if (const std::string used = name_from_use(v); !used.empty()) return used;
+  if (n.is("aten.split") && depth < 16) {  // a part has the module that it was made for
+    const std::string named = name_from_module(v.name);
+    return named.empty() ? name_of(phase, *n.in(0), depth + 1) : named;
+  }
   if (n.is("aten.linear") && phase.regions.role(n.in(1)) == Role::folded)
     if (const auto it = phase.folded.find(n.in(1)); it != phase.folded.end()) {
       const std::size_t end = it->second.find("_proj_weight");
@@ -93,7 +97,11 @@ std::string name_of(const Phase& phase, const Value& v, int depth) {
   if (n.loc != nullptr)
     if (const std::string named = name_from_module(n.loc->module); !named.empty()) return named;
   if (is_stream(phase, v)) return "hidden_states";
-  if ((is_plain_view(n) || is_light(n) || n.op->name.starts_with("npu.")) && depth < 16)
+  for (const Value* in : n.inputs)  // "slot_mapping" in another type
+    if (in != nullptr && in->kind == ValueKind::input && phase.regions.role(in) == Role::step)
+      return in->name;
+  const bool passes_on = is_plain_view(n) || is_light(n) || n.is("aten.cat") || n.is("aten.split");
+  if ((passes_on || n.op->name.starts_with("npu.")) && depth < 16)
     for (const Value* in : n.inputs)
       if (in != nullptr && phase.regions.role(in) == Role::plain) {
         std::string name = name_of(phase, *in, depth + 1);

@@ -1,6 +1,7 @@
 #include "emit/parameters.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "base/error.h"
@@ -290,7 +291,14 @@ class Writer {
     for (std::size_t k = 0; k < states.size(); ++k) {
       const Value* s = states[k];
       std::vector<std::string> sizes{"num_blocks"};
-      for (int i = 1; i < s->type.rank(); ++i) sizes.push_back(size_of_axis(*s, i, "size"));
+      const bool latent = names[k].starts_with("nope") || names[k].starts_with("rope");
+      const std::array keys = {"block_size", latent ? "size" : "num_key_value_heads",
+                               !latent                        ? "head_dim"
+                               : names[k].starts_with("nope") ? "kv_lora_rank"
+                                                              : "qk_rope_head_dim"};
+      for (int i = 1; i < s->type.rank(); ++i)
+        sizes.push_back(
+            size_of_axis(*s, i, i <= 3 ? keys[static_cast<std::size_t>(i - 1)] : "size"));
       out_.cache.push_back("self." + names[k] + " = torch.zeros(" + joined(sizes) +
                            ", dtype=" + torch_dtype(s->type.dtype) + ", device=device)");
     }

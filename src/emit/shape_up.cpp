@@ -1,5 +1,7 @@
 #include "emit/shape_up.h"
 
+#include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/error.h"
@@ -104,6 +106,66 @@ void unify_norms(Graph* graph) {
       if (use.node != nullptr && use.node->order > n->order)
         graph->set_input(use.node, use.index, made->out(1));
     graph->erase(n);
+  }
+}
+
+void merge_reshapes(Graph* graph) {
+  for (Node* n : nodes(*graph))
+    if (n->is("aten.reshape") && n->in(0)->node != nullptr && n->in(0)->node->is("aten.reshape"))
+      graph->set_input(n, 0, n->in(0)->node->in(0));
+}
+
+void split_slices(Graph* graph) {
+  std::vector<Value*> values;
+  for (Node* n : nodes(*graph))
+    for (const auto& v : n->outputs) values.push_back(v.get());
+  std::set<const Value*> gone;
+  for (std::size_t at = 0; at < values.size(); ++at) {  // parts may be cut again
+    Value* v = values[at];
+    if (gone.count(v) != 0) continue;
+    const int axis = v->type.rank() - 1;
+    // What has no free size is worked out from weights, once.
+    if (axis < 1 || !v->type.dim(axis).is_const() || v->type.numel().is_const()) continue;
+    std::map<std::int64_t, std::vector<Node*>> parts;  // by their start
+    for (const Use& use : v->uses) {
+      if (use.node == nullptr || !use.node->is("aten.slice") || use.node->in(0) != v) continue;
+      const Args a = use.node->args();
+      const std::int64_t dim = a.i64("dim");
+      if ((dim < 0 ? dim + axis + 1 : dim) != axis || a.i64("step") != 1) continue;
+      const Attr* start = a.attr("start");
+      const Sym first = start == nullptr ? Sym(0) : std::get<Sym>(*start);
+      if (first.is_const()) parts[first.value()].push_back(use.node);
+    }
+    if (parts.size() < 2) continue;
+    SymDims sizes;
+    std::int64_t end = 0;
+    for (const auto& [start, slices] : parts) {
+      const Sym& size = slices[0]->out()->type.dim(axis);
+      const bool alike = std::all_of(slices.begin(), slices.end(), [&](const Node* s) {
+        return s->out()->type.dim(axis) == size;
+      });
+      if (start != end || !alike || !size.is_const()) break;
+      end += size.value();
+      sizes.push_back(size);
+    }
+    if (sizes.size() != parts.size() || !v->type.dim(axis).is(end)) continue;
+    Node* first = parts.begin()->second[0];
+    for (const auto& [start, slices] : parts)
+      for (Node* s : slices)
+        if (s->order < first->order) first = s;
+    Node* made = graph->insert(first, *find_op("aten.split"), {v},
+                               {{"split_size", sizes}, {"dim", Sym(axis)}}, v->node->loc);
+    int i = 0;
+    for (const auto& [start, slices] : parts) {
+      Value* part = made->out(i++);
+      values.push_back(part);
+      if (slices[0]->loc != nullptr) part->name = slices[0]->loc->module;
+      for (Node* s : slices) {
+        graph->replace_uses(s->out(), part);
+        gone.insert(s->out());
+        graph->erase(s);
+      }
+    }
   }
 }
 

@@ -17,4 +17,11 @@ Graph rows_before_head(const Graph& graph);
 // npu_add_rms_norm, and npu_rms_norm at the same place of another layer -> residual_norm.
 void unify_norms(Graph* graph);
 
+// A view of a view is one view: layers whose rows are chosen early read as the others do.
+void merge_reshapes(Graph* graph);
+
+// Slices that together are all of a value's last axis become one split, which gives the parts the
+// names of the modules that the slices came from.
+void split_slices(Graph* graph);
+
 }  // namespace tk::emit

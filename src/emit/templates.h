@@ -11,11 +11,13 @@ inline constexpr std::string_view modeling_head =
 Tokens of all requests lie side by side in one axis; ForwardMetadata says which are whose.
 """
 
-from dataclasses import dataclass, field
-
+@RE@from dataclasses import dataclass, field
+@PARTIAL@
 import torch
-@FUNCTIONAL@@NPU@from torch import nn
+@FUNCTIONAL@@NPU@@EXECUTOR@from torch import nn
 
+BLOCK_SIZE = @BLOCK_SIZE@  # tokens in a block of the cache
+@ATTENTION@
 
 @dataclass
 class ForwardMetadata:
@@ -43,7 +45,7 @@ from pathlib import Path
 class @CLASS@:
 @FIELDS@
     @classmethod
-    def from_pretrained(cls, folder):
+    def from_pretrained(cls, folder@MORE@):
         """Reads config.json of a checkpoint, which must be of this model."""
         path = Path(folder) / "config.json"
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -67,11 +69,10 @@ from pathlib import Path
 import torch
 @TORCH_NPU@import yaml
 from models.configuration_@NAME@ import @CONFIG@
-from models.modeling_@NAME@ import ForwardMetadata, @MODEL@
+from models.modeling_@NAME@ import BLOCK_SIZE, ForwardMetadata, @MODEL@
 from safetensors import safe_open
 
 DEVICE = "@DEVICE@"
-BLOCK_SIZE = @BLOCK_SIZE@  # tokens in a block of the cache
 
 
 def checkpoint_tensors(folder):

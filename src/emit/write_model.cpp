@@ -16,6 +16,8 @@ namespace {
 
 Graph shaped(const Graph& graph) {
   Graph out = rows_before_head(graph);
+  merge_reshapes(&out);
+  split_slices(&out);
   unify_norms(&out);
   out.erase_dead();
   out.erase_unused_weights();
@@ -43,6 +45,7 @@ Emitted write_model(const Model& model, const Options& options) {
   source.dtype = usual_dtype(prefill);
   source.types = model.types;
   source.numbers = config_numbers(model.config.text);
+  source.reals = config_reals(model.config.text);
   for (const Graph* g : {&model.prefill, &model.decode, &prefill}) collect_types(*g, &source.types);
   Emitted out;
   std::set<std::string> flat;

@@ -47,6 +47,8 @@ ModelConfig read_config(const std::filesystem::path& folder) {
     if (!list.empty()) out.eos_ids = std::move(list);
     out.bos_id = first_id(document.root(), "bos_token_id", out.bos_id);
   }
+  const std::filesystem::path checkpoint = folder / "checkpoint.json";
+  if (std::filesystem::exists(checkpoint)) out.checkpoint_text = read_file(checkpoint);
   return out;
 }
 

@@ -10,8 +10,9 @@
 namespace tk {
 
 struct ModelConfig {
-  std::string text;        // config.json as it stands; "" when there is none
-  std::string model_type;  // for display only
+  std::string text;             // config.json as it stands; "" when there is none
+  std::string checkpoint_text;  // checkpoint.json of the capture; "" when names are the model's
+  std::string model_type;       // for display only
   std::vector<std::int64_t>
       eos_ids;                     // generation ends at any of them; generation_config.json first
   std::int64_t bos_id = -1;        // -1: unknown

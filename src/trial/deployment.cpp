@@ -90,6 +90,9 @@ void save_deployment(const fs::path& folder, const Deployment& d, const Captured
       copy_beside(beside / name, folder / name);
   }
   if (!d.config.text.empty()) write_file(folder / "config.json", d.config.text);
+  fs::remove(folder / "checkpoint.json", error);
+  if (!d.config.checkpoint_text.empty())
+    write_file(folder / "checkpoint.json", d.config.checkpoint_text);
   const nlohmann::ordered_json facts{{"format", "tokamak"},
                                      {"version", format_version},
                                      {"name", d.name},

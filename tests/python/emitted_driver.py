@@ -57,19 +57,24 @@ def compare(runner, case):
     }
 
 
-def main():
-    job = json.loads(Path(sys.argv[1]).read_text())
-    golden = load_file(job["golden"])
-    runner = make_runner(job)
+def golden_cases(path):
+    """(name, tensors by their names) of each case."""
     cases = {}
-    for key, value in golden.items():
+    for key, value in load_file(path).items():
         case, field = key.split(".", 1)
         if re.fullmatch(r"p\d+", case):
             cases.setdefault(case, {})[field] = value
-    for name, case in sorted(cases.items()):
+    return sorted(cases.items())
+
+
+def main():
+    job = json.loads(Path(sys.argv[1]).read_text())
+    runner = make_runner(job)
+    cases = golden_cases(job["golden"])
+    for name, case in cases:
         print(json.dumps({"case": name} | compare(runner, case)))
-    prompts = [row for _, c in sorted(cases.items()) for row in c["input_ids"].tolist()]
-    wanted = [row for _, c in sorted(cases.items()) for row in c["decode_ids"].tolist()]
+    prompts = [row for _, c in cases for row in c["input_ids"].tolist()]
+    wanted = [row for _, c in cases for row in c["decode_ids"].tolist()]
     found = runner.model_generate(prompts)
     print(json.dumps({"case": "all", "greedy_equal": found == wanted}))
 

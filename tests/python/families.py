@@ -71,6 +71,16 @@ SLOW = {
     "cohere2": ("cohere2", {"sliding_window": 4, "head_dim": 8}),
     "deepseek-v2": ("deepseek_v2", {"num_key_value_heads": 4, **MLA, **DEEPSEEK_MOE}),
     "ernie4.5": ("ernie4_5", {"head_dim": 8}),
+    "ernie4.5-moe": (
+        "ernie4_5_moe",
+        {
+            "head_dim": 8,
+            "moe_num_experts": 4,
+            "moe_k": 2,
+            "moe_intermediate_size": 16,
+            "moe_layer_start_index": 1,
+        },
+    ),
     "falcon": ("falcon", {}),
     "gemma": ("gemma", {"head_dim": 8}),
     "gemma2": ("gemma2", {"head_dim": 8, "sliding_window": 4}),

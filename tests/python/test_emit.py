@@ -82,11 +82,14 @@ def run_golden(command, model, binary, target, tmp_path, tried=False, moves=()):
     }
     if target == "cpu":
         job["device"] = "cpu"
-    path = tmp_path / "job.json"
+    return run_driver(command, "emitted_driver.py", tmp_path / "job.json", job)
+
+
+def run_driver(command, driver, path, job):
     path.write_text(json.dumps(job))
     environment = os.environ | {"PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [*command, str(ROOT / "tests/python/emitted_driver.py"), str(path)],
+        [*command, str(ROOT / "tests/python" / driver), str(path)],
         capture_output=True,
         text=True,
         env=environment,
@@ -173,6 +176,28 @@ def test_mla_in_the_sizes_of_its_operators(emulation, tokamak_binary, tmp_path):
     assert text.count("class DeepseekV3Attention") == 1 and "for layer in self.layers:" in text
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_stories_runs_in_the_framework(emulation, tokamak_binary, stories, tmp_path, target):
+    """EB-20 to EB-29, by an implementation of the other side of the contract (EB-30)."""
+    folder = tmp_path / "models" / "stories260k"
+    folder.parent.mkdir()
+    flags = ("--target", target, "--deployment", "framework", "--json")
+    name = json.loads(emit(tokamak_binary, stories, folder, *flags))["name"]
+    assert name == folder.name and not (folder / f"runner_{name}.py").exists()
+    rows = run_driver(
+        emulation,
+        "framework_driver.py",
+        tmp_path / "job.json",
+        {
+            "folder": str(folder),
+            "name": name,
+            "checkpoint": str(checkpoint_of(stories, tmp_path / "checkpoint")),
+            "golden": str(stories / "golden.safetensors"),
+        },
+    )
+    check(rows, False)
+
+
 def test_two_emissions_are_equal(tokamak_binary, stories, tmp_path):
     for name in ("one", "two"):
         emit(tokamak_binary, stories, tmp_path / name)
@@ -238,6 +263,7 @@ def test_existing_folder_needs_force(tokamak_binary, stories, written, tmp_path)
 def test_names_and_forms_that_are_refused(tokamak_binary, stories, tmp_path):
     assert "TK1201" in emit(tokamak_binary, stories, tmp_path / "a", "--name", "---", code=2)
     flags = ("--deployment", "framework")
+    flags = (*flags, "--prompt", "Once")
     assert "TK1205" in emit(tokamak_binary, stories, tmp_path / "a", *flags, code=2)
     assert not (tmp_path / "a").exists()
 

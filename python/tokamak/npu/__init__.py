@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
-from . import compiled, device, functions, hccl, library, registry
+from . import autocast, compiled, device, functions, hccl, library, registry
 
-__all__ = ["compiled", "device", "functions", "hccl", "install", "library", "registry"]
+__all__ = ["autocast", "compiled", "device", "functions", "hccl", "install", "library", "registry"]
 
 SITE = Path(__file__).resolve().parent / "site"
 
@@ -31,6 +31,7 @@ def install():
     if str(SITE) not in sys.path:
         sys.path.insert(0, str(SITE))
     _installed.extend(device.install(importlib.import_module("torch_npu.npu")))
+    _installed.extend(autocast.register())
     if torch.distributed.is_available():
         _installed.append(hccl.install())
     compiled.register_backends()

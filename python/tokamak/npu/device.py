@@ -276,6 +276,30 @@ def _storage_to(storage, device, non_blocking):
     return to_device(copy, torch.device(device).index).untyped_storage()
 
 
+class Generator(torch.Generator):
+    """Random numbers are the CPU's, so a generator of the device is one of the CPU."""
+
+    def __new__(cls, device="cpu"):
+        kind = torch.device(device).type
+        return super().__new__(cls, device="cpu" if kind == "npu" else device)
+
+
+def _pin_memory(tensor, device=None):
+    """Memory of the host is the device's already."""
+    return tensor
+
+
+_torch_storage_clone = torch.UntypedStorage.clone
+
+
+def _storage_clone(storage):
+    """As above: of copy.deepcopy and of clones of a storage."""
+    if storage.device.type != "npu":
+        return _torch_storage_clone(storage)
+    whole = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+    return to_device(to_host(whole).clone(), storage.device.index).untyped_storage()
+
+
 def _register_kernels():
     """Every operator of torch without a kernel of its own for the device runs on twins."""
     everything = torch.library.Library("_", "IMPL")
@@ -284,6 +308,8 @@ def _register_kernels():
     aten.impl("resize_", _resize, "PrivateUse1")
     aten.impl("_copy_from", _copy_from, "PrivateUse1")
     aten.impl("record_stream", lambda tensor, stream: None, "PrivateUse1")
+    convolution = torch.ops.aten.convolution.default
+    aten.impl("convolution_overrideable", _on_twins(convolution), "PrivateUse1")
     # Left to themselves these make an empty result and resize it: two calls more.
     for name in torch._C._dispatch_get_registrations_for_dispatch_key(
         "CompositeExplicitAutogradNonFunctional"
@@ -316,4 +342,7 @@ def install(module):
         )
     setup("npu", backend_module=module)
     torch.storage._to = _storage_to
+    torch.UntypedStorage.clone = _storage_clone
+    torch.Generator = Generator
+    torch.Tensor.pin_memory = _pin_memory
     return _register_kernels()

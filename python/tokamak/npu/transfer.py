@@ -41,6 +41,7 @@ def install():
     for name in dir(torch.npu):
         if not name.startswith("_"):
             setattr(torch.cuda, name, getattr(torch.npu, name))
+    torch.cuda.CUDAGraph = torch.npu.NPUGraph
     torch.Tensor.cuda = torch.Tensor.npu
     torch.Tensor.is_cuda = torch.Tensor.is_npu
     torch.nn.Module.cuda = torch.nn.Module.npu

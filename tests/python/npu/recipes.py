@@ -94,7 +94,16 @@ def free_port():
 
 
 def run(
-    recipes, scratch, model_name, model, ranks=1, parallel=None, custom=None, soc="a3", site=None
+    recipes,
+    scratch,
+    model_name,
+    model,
+    ranks=1,
+    parallel=None,
+    custom=None,
+    soc="a3",
+    site=None,
+    with_ckpt=False,
 ):
     """Prefill and some decode steps on every rank; the log of rank 0."""
     scratch.mkdir(parents=True, exist_ok=True)
@@ -105,7 +114,7 @@ def run(
             "model_name": model_name,
             "model_path": str(model),
             "output_path": str(scratch),
-            "with_ckpt": False,
+            "with_ckpt": with_ckpt,
             "exe_mode": "eager",
             "custom_params": custom or {},
         },

@@ -1,5 +1,8 @@
 """hicann/cann-recipes-infer on the emulation, without a change to it."""
 
+import json
+import subprocess
+
 import pytest
 import recipes
 
@@ -27,7 +30,10 @@ def checkout(tmp_path_factory):
 
 # Its experts always exchange tokens over a group, which the recipe makes for two ranks and more:
 # on one it ends in its own KeyError, here as on a device.
-@pytest.mark.parametrize("parallel", [{}, {"moe_tp_size": 2}], ids=["expert", "tensor"])
+# Experts split over both ranks sum what both computed: the ranks must hold the same tokens.
+@pytest.mark.parametrize(
+    "parallel", [{}, {"attn_tp_size": 2, "moe_tp_size": 2}], ids=["expert", "tensor"]
+)
 def test_qwen3_moe(checkout, tmp_path, parallel):
     model = recipes.write_model(tmp_path / "model", "qwen3_moe", **QWEN3_MOE)
     log = recipes.run(checkout, tmp_path / "run", "qwen3_moe", model, 2, parallel)
@@ -183,3 +189,29 @@ def test_step3p7(checkout, tmp_path):
     model = recipes.write_model(tmp_path / "model", "step3p7", **STEP3P7)
     log = recipes.run(checkout, tmp_path / "run", "step3p7_flash", model, 2)
     assert recipes.outputs(log)
+
+
+def test_an_emitted_model_runs_in_the_framework(checkout, tmp_path, tokamak_binary, stories):
+    """EB-20 to EB-29: the registry's patch, the framework's own caches, metadata and loop."""
+    torch = pytest.importorskip("torch")
+    save_file = pytest.importorskip("safetensors.torch").save_file
+    model = tmp_path / "model"
+    model.mkdir()
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        (model / name).write_bytes((stories / name).read_bytes())
+    tokenizer = json.loads((model / "tokenizer_config.json").read_text())
+    tokenizer["chat_template"] = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    (model / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+    weights = torch.export.load(stories / "model.pt2").state_dict
+    save_file({k: v.detach().clone() for k, v in weights.items()}, model / "model.safetensors")
+    folder = checkout / "models" / "stories260k"
+    flags = ["--target", "a3", "--deployment", "framework", "--json"]
+    emitted = subprocess.run(
+        [tokamak_binary, "emit", stories, "-o", folder, *flags], capture_output=True, check=True
+    )
+    assert json.loads(emitted.stdout)["name"] == folder.name
+    patch = folder / "registry.patch"
+    subprocess.run(["patch", "-p1", "-i", patch], cwd=checkout, check=True)
+    log = recipes.run(checkout, tmp_path / "run", folder.name, model, with_ckpt=True)
+    texts = [text for _, text in recipes.outputs(log)]
+    assert len(texts) == 2 and all(texts)

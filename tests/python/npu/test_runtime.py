@@ -1,6 +1,8 @@
 """Streams, events, graphs, formats, the profiler, scripts for CUDA, groups of HCCL."""
 
+import copy
 import json
+import pickle
 import threading
 
 import emulated
@@ -73,6 +75,68 @@ def test_formats(torch_npu):
     assert torch.equal(parameter, x)
     assert torch_npu.get_npu_format(x) == 2
     assert torch_npu.get_npu_format(torch_npu.npu_format_cast(parameter.data, 2)) == 2
+
+
+def test_formats_in_place_and_by_name(torch_npu):
+    x = torch.randn(16, 32, device="npu").half()
+    torch_npu.npu_format_cast_(x, torch_npu.Format.FRACTAL_NZ)
+    assert torch_npu.get_npu_format(x) == torch_npu.Format.FRACTAL_NZ == 29
+    made = torch_npu.empty_with_format((2, 3), dtype=torch.half, device="npu", acl_format=29)
+    assert torch_npu.get_npu_format(made) == 29 and made.shape == (2, 3)
+
+
+def test_autocast():
+    a, b = torch.randn(4, 8, device="npu"), torch.randn(8, 2, device="npu")
+    with torch.autocast("npu", dtype=torch.bfloat16):
+        product = a @ b
+        assert product.dtype == torch.bfloat16
+        assert (a + 1).dtype == torch.float32
+        assert product.softmax(-1).dtype == torch.float32
+        assert torch.nn.functional.linear(a, b.t()).dtype == torch.bfloat16
+    assert torch.equal(product, a.bfloat16() @ b.bfloat16())
+    assert (a @ b).dtype == torch.float32
+    with torch.npu.amp.autocast(dtype=torch.float16, enabled=False):
+        assert (a @ b).dtype == torch.float32
+
+
+def test_copies_of_the_host_are_copies_of_the_device():
+    x = torch.randn(4, 4, device="npu")
+    again = copy.deepcopy(x)
+    assert again.device == x.device and torch.equal(again, x)
+    again.zero_()
+    assert x.abs().sum() > 0
+    assert torch.equal(pickle.loads(pickle.dumps(x)), x)
+    assert torch.ones(2).pin_memory().npu().device.type == "npu"
+    draws = [
+        torch.rand(3, generator=torch.Generator("npu").manual_seed(1), device="npu")
+        for _ in range(2)
+    ]
+    assert torch.equal(*draws)
+    image = torch.randn(1, 2, 5, 5)
+    convolution = torch.nn.Conv2d(2, 3, 3)
+    expected = convolution(image)
+    assert torch.equal(convolution.npu()(image.npu()).cpu(), expected)
+
+
+def test_marks_of_the_profiler():
+    mstx = torch.npu.mstx
+    mstx.mark("step")
+    number = mstx.range_start("decode")
+    mstx.range_end(number)
+    with pytest.raises(RuntimeError, match="open"):
+        mstx.range_end(number)
+    with pytest.raises(TypeError, match="str"):
+        mstx.mark(1)
+    with mstx.mstx_range("prefill"):
+        pass
+
+
+def test_graphed_callables():
+    layer = torch.nn.Linear(4, 2).npu()
+    x = torch.randn(3, 4, device="npu")
+    assert torch.equal(torch.npu.make_graphed_callables(layer, (x,))(x), layer(x))
+    with pytest.raises(RuntimeError, match="sample_args"):
+        torch.npu.make_graphed_callables((layer, layer), ((x,),))
 
 
 def test_settings():

@@ -4,7 +4,7 @@ It stands on sys.path while the emulation is on (tokamak.npu). What is not here 
 """
 
 import tokamak.npu as _emulation
-from tokamak.npu.formats import get_npu_format
+from tokamak.npu.formats import Format, empty_with_format, get_npu_format, npu_format_cast_
 from tokamak.npu.memory import empty_with_swapped_memory
 
 _emulation.install()
@@ -12,7 +12,17 @@ _emulation.install()
 from . import _C, contrib, npu, profiler  # noqa: E402
 
 __version__ = "2.14.0"
-__all__ = ["_C", "contrib", "empty_with_swapped_memory", "get_npu_format", "npu", "profiler"]
+__all__ = [
+    "_C",
+    "Format",
+    "contrib",
+    "empty_with_format",
+    "empty_with_swapped_memory",
+    "get_npu_format",
+    "npu",
+    "npu_format_cast_",
+    "profiler",
+]
 
 # Numbers of dtypes that torch does not have, for arguments as dst_type.
 hifloat8 = 290

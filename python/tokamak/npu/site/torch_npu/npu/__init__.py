@@ -1,6 +1,13 @@
 """torch.npu."""
 
-from tokamak.npu.graphs import NPUGraph, graph, graph_pool_handle, is_current_stream_capturing
+from tokamak.npu import mstx
+from tokamak.npu.graphs import (
+    NPUGraph,
+    graph,
+    graph_pool_handle,
+    is_current_stream_capturing,
+    make_graphed_callables,
+)
 from tokamak.npu.memory import (
     empty_cache,
     max_memory_allocated,
@@ -26,7 +33,7 @@ from tokamak.npu.streams import (
     stream,
 )
 
-from . import npugraph_ex
+from . import amp, npugraph_ex
 
 __all__ = [
     "Event",
@@ -35,12 +42,14 @@ __all__ = [
     "Stream",
     "_is_in_bad_fork",
     "_lazy_init",
+    "amp",
     "current_stream",
     "default_stream",
     "empty_cache",
     "graph",
     "graph_pool_handle",
     "is_current_stream_capturing",
+    "make_graphed_callables",
     "max_memory_allocated",
     "max_memory_reserved",
     "mem_get_info",
@@ -48,6 +57,7 @@ __all__ = [
     "memory_reserved",
     "memory_stats",
     "memory_summary",
+    "mstx",
     "npugraph_ex",
     "reset_max_memory_allocated",
     "reset_peak_memory_stats",

@@ -1,0 +1,1 @@
+"""tokamak bench --read-log: the figures of a run on a real NPU, from its logs."""
