@@ -28,6 +28,7 @@ int run(Flags f) {
   const auto start = std::chrono::steady_clock::now();
   Opened model = open_model(f.model, !f.unfused);
   RunnerOptions options;
+  options.keep_packed = true;
   options.threads = f.threads;
   options.max_batch = f.bench.batch;
   options.max_len = std::max(f.bench.prompt, f.bench.context + f.bench.gen) + 1;
