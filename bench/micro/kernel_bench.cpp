@@ -95,8 +95,7 @@ struct Bench {
 
   void linear_entry(const std::string& shape, DType dtype, std::int64_t m, std::int64_t n,
                     std::int64_t k, bool gated, std::int64_t launches, bool packed = false) {
-    if (dtype == DType::bf16 && !packed)
-      linear_entry(shape, dtype, m, n, k, gated, launches, true);
+    if (dtype == DType::bf16 && !packed) linear_entry(shape, dtype, m, n, k, gated, launches, true);
     LinearArgs a;
     if (packed) a.layout = WeightLayout::packed;
     a.x = keep(noise(dtype, {m, k})).data;

@@ -30,8 +30,8 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-// Which file lies at an address, and where in it; empty when none is mapped there. The stamp names a
-// file and its state: device, inode, size and time of change.
+// Which file lies at an address, and where in it; empty when none is mapped there. The stamp names
+// a file and its state: device, inode, size and time of change.
 struct MappedPlace {
   std::string stamp;
   std::size_t offset = 0;

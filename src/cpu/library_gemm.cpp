@@ -144,11 +144,11 @@ bool library_takes(const kernels::LinearArgs& a, int n_threads) {
 #ifdef TOKAMAK_ONEDNN
   const char* wanted = std::getenv("TOKAMAK_GEMM");
   const std::string_view choice = wanted == nullptr ? "" : wanted;
-  if (choice == "own" || (choice != "onednn" && !(kernels::has_amx_bf16() && kernels::use_bf16_dot())))
+  if (choice == "own" ||
+      (choice != "onednn" && !(kernels::has_amx_bf16() && kernels::use_bf16_dot())))
     return false;
   if (a.layout != kernels::WeightLayout::packed || a.x_dtype != DType::bf16 || a.m < least_rows ||
-      a.k % 32 != 0 || a.x_stride != a.k ||
-      (a.gated && a.glu.layout != kernels::GluLayout::halves))
+      a.k % 32 != 0 || a.x_stride != a.k || (a.gated && a.glu.layout != kernels::GluLayout::halves))
     return false;
   for (int t = 0; t < n_threads; ++t) {
     const kernels::Range cols = columns_of(a, t, n_threads);

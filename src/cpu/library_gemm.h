@@ -8,8 +8,8 @@ namespace tk {
 
 // Whether a product goes through the library; a fixed rule of shape and processor, so that results
 // don't depend on the day. TOKAMAK_GEMM=own: never; TOKAMAK_GEMM=onednn: also without AMX, where
-// the library has a bf16 kernel of its own. The first product of a shape is compared with our kernel;
-// a library that disagrees is not used for it.
+// the library has a bf16 kernel of its own. The first product of a shape is compared with our
+// kernel; a library that disagrees is not used for it.
 bool library_takes(const kernels::LinearArgs& args, int n_threads);
 
 struct LibraryLinearArgs {

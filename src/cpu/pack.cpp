@@ -14,8 +14,8 @@
 namespace tk {
 namespace {
 
-// Operators whose kernels take a packed weight; the weight is W [N, K], or [K, N], or one [K, N] for
-// each expert.
+// Operators whose kernels take a packed weight; the weight is W [N, K], or [K, N], or one [K, N]
+// for each expert.
 struct Packable {
   std::string_view op;
   int input, rank;
@@ -53,8 +53,8 @@ TensorView of_expert(const TensorView& w, std::int64_t e) {
 Tensor huge_memory(std::int64_t bytes) {
   constexpr std::size_t huge = std::size_t{2} << 20;
   const std::size_t size = (static_cast<std::size_t>(bytes) + huge - 1) / huge * huge + huge;
-  void* const p =
-      mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const p = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED)
     throw UserError("TK0500", cat("no memory for ", bytes >> 20, " MiB of packed weights"))
         .help("TOKAMAK_PACK=0 runs with the weights as they lie in the file");

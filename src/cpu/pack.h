@@ -1,5 +1,5 @@
-// Weights of matrix products in the layout of their kernels (kernels::pack_weight): made once for all
-// plans of a model, and kept in a file from one process to the next.
+// Weights of matrix products in the layout of their kernels (kernels::pack_weight): made once for
+// all plans of a model, and kept in a file from one process to the next.
 #pragma once
 
 #include <map>

@@ -52,10 +52,10 @@ graph @f(%ids: i64[T], %counts: i64[3]) {
 })";
 
 Weights weights() {
-  return {{"embed", noise(DType::bf16, {96, 64}, 1)}, {"a", noise(DType::bf16, {64, 64}, 2)},
-          {"b", noise(DType::bf16, {32, 64}, 3)},     {"glu", noise(DType::bf16, {128, 64}, 4)},
-          {"experts", noise(DType::bf16, {3, 64, 64}, 5)},
-          {"odd", noise(DType::bf16, {7, 64}, 6)}};
+  return {
+      {"embed", noise(DType::bf16, {96, 64}, 1)},      {"a", noise(DType::bf16, {64, 64}, 2)},
+      {"b", noise(DType::bf16, {32, 64}, 3)},          {"glu", noise(DType::bf16, {128, 64}, 4)},
+      {"experts", noise(DType::bf16, {3, 64, 64}, 5)}, {"odd", noise(DType::bf16, {7, 64}, 6)}};
 }
 
 std::vector<Tensor> inputs(std::int64_t rows) {

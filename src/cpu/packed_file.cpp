@@ -123,9 +123,9 @@ std::unique_ptr<PackedFile> PackedFile::find(const std::string& identity) {
   f->identity_ = identity;
   const auto* bytes = reinterpret_cast<const std::byte*>(identity.data());
   char name[40];
-  std::snprintf(name, sizeof name, "packed-%016llx",
-                static_cast<unsigned long long>(
-                    sum_of(bytes, static_cast<std::int64_t>(identity.size()))));
+  std::snprintf(
+      name, sizeof name, "packed-%016llx",
+      static_cast<unsigned long long>(sum_of(bytes, static_cast<std::int64_t>(identity.size()))));
   f->path_ = dir / name;
   f->open();
   return f;
@@ -148,8 +148,8 @@ void PackedFile::open() {
   if (length > static_cast<std::uint64_t>(info.st_size - lead)) return;
   std::string text(length, '\0');
   if (!read_fully(fd_, text.data(), static_cast<std::int64_t>(length), lead) ||
-      sum_of(reinterpret_cast<const std::byte*>(text.data()),
-             static_cast<std::int64_t>(length)) != checksum)
+      sum_of(reinterpret_cast<const std::byte*>(text.data()), static_cast<std::int64_t>(length)) !=
+          checksum)
     return;
   Reader r(text);
   if (r.string() != identity_) return;

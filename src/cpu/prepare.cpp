@@ -95,7 +95,8 @@ void prepare_reference(Prepare& p) {
   auto* views = p.keep<TensorView>(static_cast<std::size_t>(n_in + n_out));
   for (int i = 0; i < n_in; ++i) {
     views[i] = p.in(i);
-    if (p.has(i) && p.packed(i)) {  // no kernel took the other operands; rare, so memory is no matter
+    if (p.has(i) &&
+        p.packed(i)) {  // no kernel took the other operands; rare, so memory is no matter
       views[i].data = p.keep<bf16>(static_cast<std::size_t>(p.in(i).numel()));
       unpack_weight(p.in(i), weight_is_n_k(p.node), views[i].data);
     }
@@ -146,8 +147,8 @@ void prepare(const BoundPlan& bound, int n_threads, const PrepareOptions& option
       in[from] = out[i];
     }
     const EvalArgs args(*step.node->op, in, out, step.node->attrs, bound.env);
-    Prepare p(*step.node, args, {constant.get(), in.size()}, {packed.get(), in.size()},
-                n_threads, list);
+    Prepare p(*step.node, args, {constant.get(), in.size()}, {packed.get(), in.size()}, n_threads,
+              list);
     bool done = false;
     std::string reasons;
     const auto it = options.reference_only ? by_op().end() : by_op().find(step.node->op->name);

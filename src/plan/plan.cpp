@@ -101,7 +101,9 @@ class Planner {
     }
   }
 
-  bool constant(int id) const { return plan_.constants[at(id)].data != nullptr || once_[at(id)] >= 0; }
+  bool constant(int id) const {
+    return plan_.constants[at(id)].data != nullptr || once_[at(id)] >= 0;
+  }
 
   // Into the once part or among the steps.
   void place(const Node* n) {
@@ -137,7 +139,8 @@ class Planner {
       for (std::size_t i = 0; i < step.inputs.size(); ++i) {
         const int id = step.inputs[i];
         if (id < 0 || plan_.packed[at(id)] || !constant(id)) continue;
-        Tensor t = pack({*step.node, static_cast<int>(i), keys_[at(id)], [&] { return value(id); }});
+        Tensor t =
+            pack({*step.node, static_cast<int>(i), keys_[at(id)], [&] { return value(id); }});
         if (t.data == nullptr) continue;
         step.inputs[i] = static_cast<int>(plan_.values.size());
         plan_.values.push_back(plan_.values[at(id)]);

@@ -277,8 +277,8 @@ void packed_tile(const bf16* const* x, const bf16* const* panels, std::int64_t d
   for (int i = 0; i < MT; ++i)
     for (int s = 0; s < S; ++s)
       for (int v = 0; v < 2; ++v)
-        acc[i][s][v] = add ? _mm512_loadu_ps(sums[s] + i * panel_width + v * 16)
-                           : _mm512_setzero_ps();
+        acc[i][s][v] =
+            add ? _mm512_loadu_ps(sums[s] + i * panel_width + v * 16) : _mm512_setzero_ps();
   for (std::int64_t p = 0; p < depth; p += 2)
     for (int s = 0; s < S; ++s) {
       const bf16* b = panels[s] + p * panel_width;

@@ -61,7 +61,8 @@ inline std::int64_t packed_index(std::int64_t n, std::int64_t k, std::int64_t de
 }
 
 // The end of a product whose sums were made elsewhere: bias, gate or activation, residual, into the
-// columns `cols` of y, from sums [m, cols] (with halves: of gates, and of ups). The sums are changed.
+// columns `cols` of y, from sums [m, cols] (with halves: of gates, and of ups). The sums are
+// changed.
 void finish_sums(const LinearArgs& args, Range cols, float* sums, float* up);
 
 // The same per expert: rows [offsets[e], offsets[e+1]) of the sorted pairs use W[e]. Reads each

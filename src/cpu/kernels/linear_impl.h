@@ -46,13 +46,14 @@ constexpr std::int64_t x_block_bytes = 16 * x_block_stride * 4;
 constexpr std::int64_t thread_scratch_bytes = 2 * panel_bytes + 2 * sums_bytes + x_block_bytes;
 
 // Packed weights: rows that are widened once per product and stream their panels; runs of K, and
-// panels that more rows work on at a time, so that they stay in L2; how far ahead panels are fetched.
+// panels that more rows work on at a time, so that they stay in L2; how far ahead panels are
+// fetched.
 constexpr std::int64_t packed_few_rows = 16;
 constexpr std::int64_t packed_few_depth = 2048, packed_depth = 512;
 constexpr std::int64_t packed_group = 4;
 constexpr std::int64_t packed_ahead_bytes = 1024;
-// Panels read side by side for one row, and how far apart: not at a multiple of a large power of two,
-// where they would meet in the same bank of memory (a fifth of the speed on Zen 3).
+// Panels read side by side for one row, and how far apart: not at a multiple of a large power of
+// two, where they would meet in the same bank of memory (a fifth of the speed on Zen 3).
 constexpr int packed_streams = 4;
 inline std::int64_t packed_span(std::int64_t n, std::int64_t streams) {
   return (n + streams - 1) / streams | 1;

@@ -1,5 +1,5 @@
-// Products with packed weights: panels of 32 columns, each a run of pairs along K (see pack_weight).
-// One tile serves one row and many: a column's sum is one chain over K in every tile.
+// Products with packed weights: panels of 32 columns, each a run of pairs along K (see
+// pack_weight). One tile serves one row and many: a column's sum is one chain over K in every tile.
 #include "cpu/kernels/linear_impl.h"
 #include "cpu/kernels/simd-inl.h"
 #include "hwy/cache_control.h"
@@ -19,8 +19,8 @@ namespace HWY_NAMESPACE {
 constexpr int packed_rows = HWY_CAP_GE512 ? 12 : HWY_TARGET == HWY_SCALAR ? 4 : 6;
 constexpr int packed_vectors = static_cast<int>(panel_width / n_lanes);  // of a whole panel
 
-// sums[s][i * ld + c] (+)= x[i] . panel s [:, c] for MT rows of x (f32, `ldx` apart), S panels and NV
-// vectors of columns. With `fetch`, the panels come from memory and are fetched ahead.
+// sums[s][i * ld + c] (+)= x[i] . panel s [:, c] for MT rows of x (f32, `ldx` apart), S panels and
+// NV vectors of columns. With `fetch`, the panels come from memory and are fetched ahead.
 template <int MT, int S, int NV, bool fetch>
 HWY_INLINE void packed_tile(const float* HWY_RESTRICT x, std::int64_t ldx,
                             const bf16* const* panels, std::int64_t depth, bool add,
