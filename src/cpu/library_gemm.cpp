@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/tensor.h"
@@ -122,16 +123,25 @@ bool agrees(const Gemm& g, std::int64_t m, std::int64_t n, std::int64_t k) {
   return true;
 }
 
+// Whether the library's kernel for these sizes of W can be trusted, tried with a few rows.
+bool trusted(std::int64_t n, std::int64_t k, bool need_amx) {
+  constexpr std::int64_t rows = 64;
+  const auto g = make_gemm(rows, n, k, need_amx);
+  return g != nullptr && agrees(*g, rows, n, k);
+}
+
 const Gemm* gemm_of(std::int64_t m, std::int64_t n, std::int64_t k) {
   static std::mutex mutex;
   static std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, std::unique_ptr<Gemm>> all;
+  static std::map<std::pair<std::int64_t, std::int64_t>, bool> tried;
   const std::lock_guard lock(mutex);
   const auto [it, fresh] = all.try_emplace({m, n, k});
   if (fresh) {
     const char* wanted = std::getenv("TOKAMAK_GEMM");
-    const bool any = wanted != nullptr && std::string_view(wanted) == "onednn";
-    it->second = make_gemm(m, n, k, !any);
-    if (it->second != nullptr && !agrees(*it->second, m, n, k)) it->second = nullptr;
+    const bool need_amx = wanted == nullptr || std::string_view(wanted) != "onednn";
+    const auto [known, first] = tried.try_emplace({n, k});
+    if (first) known->second = trusted(n, k, need_amx);
+    if (known->second) it->second = make_gemm(m, n, k, need_amx);
   }
   return it->second.get();
 }
