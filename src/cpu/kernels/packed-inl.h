@@ -68,6 +68,7 @@ HWY_INLINE void packed_tile(const float* HWY_RESTRICT x, std::int64_t ldx,
 HWY_NOINLINE void packed_streams_tile(int n, const float* x, const bf16* const* panels,
                                       std::int64_t depth, float* const* sums) {
   constexpr int nv = HWY_TARGET == HWY_SCALAR ? 2 : packed_vectors;
+#pragma GCC unroll 1  // what is unrolled takes minutes to compile
   for (int v = 0; v < packed_vectors; v += nv) {
     const bf16* w[packed_streams];
     float* out[packed_streams];
@@ -88,6 +89,7 @@ HWY_NOINLINE void packed_panel_of(const float* x, std::int64_t ldx, const bf16* 
                                   std::int64_t depth, bool add, float* sums, std::int64_t ld) {
   // Up to three rows fit the registers with all columns.
   constexpr int nv = MT * packed_vectors <= 12 ? packed_vectors : 2;
+#pragma GCC unroll 1  // what is unrolled takes minutes to compile
   for (int v = 0; v < packed_vectors; v += nv) {
     const bf16* w = panel + 2 * v * n_lanes;
     float* out = sums + v * n_lanes;
