@@ -15,9 +15,13 @@
 #include "cpu/kernels/targets.h"
 
 #ifdef TOKAMAK_ONEDNN
-#include <omp.h>
-
 #include <dnnl.hpp>
+
+// Of libgomp, which oneDNN runs on; its header is the compiler's own.
+extern "C" {
+int omp_get_max_threads();
+void omp_set_num_threads(int n);
+}
 #endif
 
 namespace tk {

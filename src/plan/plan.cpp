@@ -160,6 +160,7 @@ class Planner {
     if (const auto* kept = pool_.find(key_of(*step.node, ids_, keys_)))
       return (*kept)[static_cast<std::size_t>(i)];
     std::vector<Tensor> inputs;
+    inputs.reserve(step.inputs.size());
     for (int input : step.inputs) inputs.push_back(value(input));
     return evaluated(step, inputs)[static_cast<std::size_t>(i)];
   }
@@ -172,6 +173,7 @@ class Planner {
     const std::vector<Tensor>* results = pool_.find(key);
     if (results == nullptr) {
       std::vector<Tensor> inputs;
+      inputs.reserve(step.inputs.size());
       for (int input : step.inputs) {
         compute(input);
         inputs.push_back(value(input));
