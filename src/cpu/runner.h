@@ -35,7 +35,7 @@ struct RunnerOptions {
   std::int64_t max_tokens = 2048;  // tokens of one prefill run
   // Keep packed weights on disk for the next process; see cpu/packed_file.h.
   bool keep_packed = false;
-  bool check = false;              // poison freed blocks with NaN, check slots and logits
+  bool check = false;  // poison freed blocks with NaN, check slots and logits
   EngineOptions engine;
   // Runners that are timed against each other share their threads, or one's idle workers would be
   // in the other's way. Null: threads of its own.
