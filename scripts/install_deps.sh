@@ -5,7 +5,7 @@ set -euo pipefail
 packages=(
   g++-12 cmake ninja-build ccache pkg-config git unzip ca-certificates
   libsimdjson-dev nlohmann-json3-dev libfmt-dev libcli11-dev libzip-dev zlib1g-dev libpcre2-dev libhwy-dev
-  libicu-dev libgtest-dev
+  libicu-dev libgtest-dev libdnnl-dev valgrind
   clang-format-19 clang-tidy-19
   python3 python3-venv chromium
 )

@@ -94,8 +94,10 @@ struct Bench {
   }
 
   void linear_entry(const std::string& shape, DType dtype, std::int64_t m, std::int64_t n,
-                    std::int64_t k, bool gated, std::int64_t launches) {
+                    std::int64_t k, bool gated, std::int64_t launches, bool packed = false) {
+    if (dtype == DType::bf16 && !packed) linear_entry(shape, dtype, m, n, k, gated, launches, true);
     LinearArgs a;
+    if (packed) a.layout = WeightLayout::packed;
     a.x = keep(noise(dtype, {m, k})).data;
     a.y = keep(Tensor::zeros(dtype, {m, n})).data;
     a.x_dtype = a.w_dtype = a.y_dtype = dtype;
@@ -112,8 +114,9 @@ struct Bench {
         l * 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / 1e9;
     const bool decode = m <= 16;
     char name[128];
-    std::snprintf(name, sizeof(name), "%s m%ld n%ld k%ld %s%s", shape.c_str(), m, n, k,
-                  dtype == DType::bf16 ? "bf16" : "f32", gated ? " swiglu" : "");
+    std::snprintf(name, sizeof(name), "%s m%ld n%ld k%ld %s%s%s", shape.c_str(), m, n, k,
+                  dtype == DType::bf16 ? "bf16" : "f32", gated ? " swiglu" : "",
+                  packed ? " packed" : "");
     if (std::string(name).find(filter) == std::string::npos) return;
     entries.push_back({name,
                        decode ? "GB/s" : "GFLOP/s",

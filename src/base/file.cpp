@@ -7,6 +7,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <map>
+#include <mutex>
 
 #include "base/error.h"
 
@@ -26,6 +28,17 @@ struct Fd {
   throw UserError("TK0101", cat("cannot open ", path.string(), ": ", std::strerror(error)));
 }
 
+// What MappedFile has mapped, by address.
+struct Mapped {
+  const std::byte* end;
+  std::string stamp;
+};
+std::mutex mapped_mutex;
+std::map<const std::byte*, Mapped>& mapped_files() {
+  static auto* const files = new std::map<const std::byte*, Mapped>;  // outlives every mapping
+  return *files;
+}
+
 }  // namespace
 
 std::shared_ptr<const MappedFile> MappedFile::open(const std::filesystem::path& path) {
@@ -42,12 +55,44 @@ std::shared_ptr<const MappedFile> MappedFile::open(const std::filesystem::path& 
     void* p = ::mmap(nullptr, mapped->size_, PROT_READ, MAP_PRIVATE, file.fd, 0);
     if (p == MAP_FAILED) cannot_open(path);
     mapped->data_ = static_cast<const std::byte*>(p);
+    const std::lock_guard lock(mapped_mutex);
+    mapped_files()[mapped->data_] = {
+        mapped->data_ + mapped->size_,
+        cat(info.st_dev, ".", info.st_ino, ".", info.st_size, ".", info.st_mtim.tv_sec, ".",
+            info.st_mtim.tv_nsec, ".", info.st_ctim.tv_sec, ".", info.st_ctim.tv_nsec)};
   }
   return mapped;
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (data_ == nullptr) return;
+  {
+    const std::lock_guard lock(mapped_mutex);
+    mapped_files().erase(data_);
+  }
+  ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+MappedPlace mapped_place(const void* p) {
+  const auto* at = static_cast<const std::byte*>(p);
+  const std::lock_guard lock(mapped_mutex);
+  auto it = mapped_files().upper_bound(at);
+  if (it == mapped_files().begin()) return {};
+  --it;
+  if (at >= it->second.end) return {};
+  return {it->second.stamp, static_cast<std::size_t>(at - it->first)};
+}
+
+void release_pages(const void* p, std::size_t bytes) {
+  constexpr std::uintptr_t page = 4096;
+  if (mapped_place(p).stamp.empty()) return;
+  // Whole pages only. Advice: where it isn't taken, more memory stays in use.
+  const auto begin = (reinterpret_cast<std::uintptr_t>(p) + page - 1) / page * page;
+  const auto end = (reinterpret_cast<std::uintptr_t>(p) + bytes) / page * page;
+  if (end > begin)
+    ::madvise(const_cast<std::byte*>(static_cast<const std::byte*>(p)) +
+                  (begin - reinterpret_cast<std::uintptr_t>(p)),
+              end - begin, MADV_DONTNEED);
 }
 
 std::string read_file(const std::filesystem::path& path) {

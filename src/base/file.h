@@ -30,6 +30,17 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
+// Which file lies at an address, and where in it; empty when none is mapped there. The stamp names
+// a file and its state: device, inode, size and time of change.
+struct MappedPlace {
+  std::string stamp;
+  std::size_t offset = 0;
+};
+MappedPlace mapped_place(const void* p);
+// Gives back the pages of a mapped file in [p, p + bytes): they are read again when touched. Memory
+// that is no mapped file stays as it is.
+void release_pages(const void* p, std::size_t bytes);
+
 std::string read_file(const std::filesystem::path& path);  // throws TK0101
 
 // A file that appears under its name only when it is whole: written beside the target, then

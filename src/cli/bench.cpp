@@ -17,17 +17,33 @@ struct Flags {
   std::string model, trace;
   BenchOptions bench;
   int threads = 0;
-  bool json = false, cell = false, unfused = false;
+  bool json = false, cell = false, unfused = false, launches = false, no_bandwidth = false;
 };
 
 double seconds_since_start(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+void print_launches(const std::vector<LaunchRow>& rows, double bandwidth) {
+  double all = 0;
+  for (const LaunchRow& r : rows) all += r.seconds;
+  fmt::print("\n{:<34} {:<24} {:>8} {:>10} {:>7} {:>10} {:>7} {:>6}\n",
+             "operator (one decode step)", "kernel", "launches", "us", "time", "bytes", "GB/s",
+             "limit");
+  for (const LaunchRow& r : rows) {
+    const double rate = r.seconds > 0 ? static_cast<double>(r.bytes) / r.seconds : 0;
+    fmt::print("{:<34} {:<24} {:>8} {:>10.1f} {:>6.1f}% {:>10} {:>7.1f} {:>5.0f}%\n", r.op,
+               r.kernel, r.launches, r.seconds * 1e6, 100 * r.seconds / all,
+               human_bytes(static_cast<double>(r.bytes)), rate / 1e9,
+               bandwidth > 0 ? 100 * rate / bandwidth : 0);
+  }
+}
+
 int run(Flags f) {
   const auto start = std::chrono::steady_clock::now();
   Opened model = open_model(f.model, !f.unfused);
   RunnerOptions options;
+  options.keep_packed = true;
   options.threads = f.threads;
   options.max_batch = f.bench.batch;
   options.max_len = std::max(f.bench.prompt, f.bench.context + f.bench.gen) + 1;
@@ -39,8 +55,8 @@ int run(Flags f) {
   BenchResult r = bench(&runner, f.bench);
   r.load_s = load_s;
   // After the peak of memory has been read: this takes a large buffer.
-  const double bandwidth = kernels::measure_read_bandwidth(runner.n_threads());
-  relate_to_bandwidth(&r, bandwidth);
+  const double bandwidth = f.no_bandwidth ? 0 : kernels::measure_read_bandwidth(runner.n_threads());
+  if (bandwidth > 0) relate_to_bandwidth(&r, bandwidth);
   if (!f.trace.empty()) {
     // In runs of their own, so that reading the clock does not slow what is reported.
     TraceRecorder recorder;
@@ -61,11 +77,15 @@ int run(Flags f) {
     fmt::print("first token    {:>10.1f} ms         (prompt of {} tokens; loading took {:.2f} s)\n",
                r.first_token_s * 1e3, r.context, r.load_s);
     fmt::print("peak memory    {:>10}\n", human_bytes(static_cast<double>(r.peak_rss_bytes)));
-    fmt::print(
-        "bandwidth      {:>10.1f} %          of the {:.1f} GB/s that {} threads read; a step moves "
-        "{}\n",
-        100 * r.decode_bandwidth_share, bandwidth / 1e9, r.threads,
-        human_bytes(static_cast<double>(r.decode_bytes)));
+    if (bandwidth > 0)
+      fmt::print(
+          "bandwidth      {:>10.1f} %          of the {:.1f} GB/s that {} threads read; a step "
+          "moves "
+          "{}\n",
+          100 * r.decode_bandwidth_share, bandwidth / 1e9, r.threads,
+          human_bytes(static_cast<double>(r.decode_bytes)));
+    // In steps of their own: reading the clock slows small launches.
+    if (f.launches) print_launches(decode_launches(&runner, f.bench), bandwidth);
   }
   return 0;
 }
@@ -93,6 +113,10 @@ void add_bench(CLI::App& app, int* exit_code) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   c->add_option("--threads", flags->threads, "0: one per core")->check(CLI::Range(0, 1024));
+  c->add_flag("--no-bandwidth", flags->no_bandwidth,
+              "Leave out the measurement of the read bandwidth, and what is related to it");
+  c->add_flag("--launches", flags->launches,
+              "The launches of a decode step: bytes, GB/s and the share of what memory gives");
   c->add_flag("--unfused", flags->unfused, "The cached graph of a captured model, without moves");
   c->add_option("--trace", flags->trace,
                 "Write every launch of one repetition below this folder, for `tokamak profile`");

@@ -107,6 +107,7 @@ int run(const Flags& f) {
   }
   std::vector<Answer> answers = prepare_answers(f, tokenizer, model);
   RunnerOptions options;
+  options.keep_packed = true;
   options.threads = f.threads;
   options.max_batch = std::max<std::int64_t>(
       1, std::min<std::int64_t>(32, static_cast<std::int64_t>(answers.size())));

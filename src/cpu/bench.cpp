@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <map>
+#include <tuple>
+#include <utility>
 
 #include "base/error.h"
 #include "cpu/sampling.h"
@@ -161,6 +164,36 @@ BenchResult bench(Runner* runner, const BenchOptions& o) {
 void relate_to_bandwidth(BenchResult* r, double bytes_per_s) {
   const double steps_per_s = median(r->decode.wall) / static_cast<double>(r->batch);
   r->decode_bandwidth_share = static_cast<double>(r->decode_bytes) * steps_per_s / bytes_per_s;
+}
+
+std::vector<LaunchRow> decode_launches(Runner* runner, const BenchOptions& options) {
+  std::map<std::pair<std::string, std::string>, LaunchRow> rows;
+  std::map<std::pair<std::string, std::string>, std::vector<double>> seconds;
+  const auto before = std::exchange(runner->on_run, [&](const Bound& b, const LaunchTimes& t) {
+    if (runner->stats().phase != Phase::decode) return;
+    rows.clear();  // the last step's
+    for (std::size_t i = 0; i < b.list.launches.size(); ++i) {
+      const Launch& l = b.list.launches[i];
+      LaunchRow& r = rows[{std::string(l.node->op->name), l.kernel}];
+      ++r.launches;
+      r.bytes += l.bytes + (l.live_bytes != nullptr ? l.live_bytes(l.args) : 0);
+      r.seconds += static_cast<double>(t.end[i] - t.start[i]) * 1e-9;
+    }
+    for (const auto& [key, r] : rows) seconds[key].push_back(r.seconds);
+  });
+  BenchOptions once = options;
+  once.reps = 1;
+  bench(runner, once);
+  runner->on_run = before;
+  std::vector<LaunchRow> out;
+  for (auto& [key, r] : rows) {
+    std::tie(r.op, r.kernel) = key;
+    r.seconds = median(seconds[key]);
+    out.push_back(std::move(r));
+  }
+  std::stable_sort(out.begin(), out.end(),
+                   [](const LaunchRow& a, const LaunchRow& b) { return a.seconds > b.seconds; });
+  return out;
 }
 
 std::int64_t moved_bytes(const Bound& bound) {

@@ -48,6 +48,15 @@ BenchResult bench(Runner* runner, const BenchOptions& options);
 // Fills decode_bandwidth_share, given the bytes per second that memory can be read with.
 void relate_to_bandwidth(BenchResult* result, double bytes_per_s);
 
+// The launches of one decode step, those of the same operator and kernel together, the longest
+// first; medians over the steps of one repetition.
+struct LaunchRow {
+  std::string op, kernel;
+  std::int64_t launches = 0, bytes = 0;  // of one step
+  double seconds = 0;
+};
+std::vector<LaunchRow> decode_launches(Runner* runner, const BenchOptions& options);
+
 // Bytes that a run of these launches moves, with the cache as it is now.
 std::int64_t moved_bytes(const Bound& bound);
 

@@ -69,6 +69,7 @@ bool one_batch(const TensorView& t, const TensorView& y, TensorView* out) {
 const char* prepare_batched_matmul(Prepare& p) {
   const TensorView& y = p.out();
   TensorView x, w, merged;
+  if (p.packed(1)) return "a packed weight";
   if (p.in(0).rank() < 2 || p.in(1).rank() < 2 || y.rank() < 3) return "vectors";
   if (!one_batch(p.in(0), y, &x) || !one_batch(p.in(1), y, &w) || !one_batch(y, y, &merged))
     return "the batch axes' strides";

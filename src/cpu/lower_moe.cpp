@@ -113,6 +113,7 @@ const char* grouped(Prepare& p, const TensorView& x, const TensorView& w, const 
   if (y.numel() == 0 || x.shape[1] == 0) return "an empty operand";
   WeightView v;
   if (!weight_view(w, false, &v)) return "the weight's strides";
+  if (p.packed(1)) v.layout = kernels::WeightLayout::packed;
   kernels::GroupedLinearArgs g;
   kernels::LinearArgs& a = g.linear;
   a = product_args(x, w, v, y, bias, glu);

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "cpu/pack.h"
 
 namespace tk {
 namespace {
@@ -47,9 +48,9 @@ const Table& by_op() {
 
 }  // namespace
 
-Prepare::Prepare(const Node& n, const EvalArgs& a, std::span<const bool> constant, int threads,
-                 LaunchList* list)
-    : node(n), args(a), n_threads(threads), constant_(constant), list_(list) {}
+Prepare::Prepare(const Node& n, const EvalArgs& a, std::span<const bool> constant,
+                 std::span<const bool> packed, int threads, LaunchList* list)
+    : node(n), args(a), n_threads(threads), constant_(constant), packed_(packed), list_(list) {}
 
 void Prepare::add(Launch launch) {
   launch.serial = launch.bytes < serial_bytes;
@@ -92,7 +93,14 @@ void prepare_reference(Prepare& p) {
   const int n_in = p.args.n_inputs();
   const int n_out = p.args.n_outputs();
   auto* views = p.keep<TensorView>(static_cast<std::size_t>(n_in + n_out));
-  for (int i = 0; i < n_in; ++i) views[i] = p.in(i);
+  for (int i = 0; i < n_in; ++i) {
+    views[i] = p.in(i);
+    if (p.has(i) &&
+        p.packed(i)) {  // no kernel took the other operands; rare, so memory is no matter
+      views[i].data = p.keep<bf16>(static_cast<std::size_t>(p.in(i).numel()));
+      unpack_weight(p.in(i), weight_is_n_k(p.node), views[i].data);
+    }
+  }
   for (int i = 0; i < n_out; ++i) views[n_in + i] = p.out(i);
   auto& a = p.launch<reference>("reference", p.io_bytes());
   a = {&p.node, views, &p.args.env()};
@@ -109,7 +117,7 @@ void prepare(const BoundPlan& bound, int n_threads, const PrepareOptions& option
              LaunchList* list) {
   const Plan& plan = *bound.plan;
   std::vector<TensorView> in, out;
-  std::unique_ptr<bool[]> constant;
+  std::unique_ptr<bool[]> constant, packed;
   std::size_t room = 0;
   list->launches.reserve(bound.launches.size() + bound.launches.size() / 4);
   for (const BoundStep& b : bound.launches) {
@@ -119,11 +127,13 @@ void prepare(const BoundPlan& bound, int n_threads, const PrepareOptions& option
     if (step.inputs.size() > room) {
       room = step.inputs.size() * 2;
       constant = std::make_unique<bool[]>(room);
+      packed = std::make_unique<bool[]>(room);
     }
     for (std::size_t i = 0; i < step.inputs.size(); ++i) {
       const int id = step.inputs[i];
       in.push_back(id < 0 ? TensorView() : bound.views[static_cast<std::size_t>(id)]);
       constant[i] = id >= 0 && plan.constants[static_cast<std::size_t>(id)].data != nullptr;
+      packed[i] = id >= 0 && plan.packed[static_cast<std::size_t>(id)];
     }
     for (int id : step.outputs) out.push_back(bound.views[static_cast<std::size_t>(id)]);
     const EvalArgs original(*step.node->op, in, out, step.node->attrs, bound.env);
@@ -131,12 +141,14 @@ void prepare(const BoundPlan& bound, int n_threads, const PrepareOptions& option
     for (std::size_t i = 0; i < updates.size(); ++i) {
       if ((b.copies >> i & 1U) == 0) continue;
       const auto from = static_cast<std::size_t>(updates[i]);
-      Prepare p(*step.node, original, {constant.get(), in.size()}, n_threads, list);
+      Prepare p(*step.node, original, {constant.get(), in.size()}, {packed.get(), in.size()},
+                n_threads, list);
       prepare_copy(p, out[i], in[from]);
       in[from] = out[i];
     }
     const EvalArgs args(*step.node->op, in, out, step.node->attrs, bound.env);
-    Prepare p(*step.node, args, {constant.get(), in.size()}, n_threads, list);
+    Prepare p(*step.node, args, {constant.get(), in.size()}, {packed.get(), in.size()}, n_threads,
+              list);
     bool done = false;
     std::string reasons;
     const auto it = options.reference_only ? by_op().end() : by_op().find(step.node->op->name);

@@ -22,8 +22,9 @@ struct KernelArgs<void (*)(const A&, int, int)> {
 // One step with everything known, and where its launches go.
 class Prepare {
  public:
-  Prepare(const Node& node, const EvalArgs& args, std::span<const bool> constant, int n_threads,
-          LaunchList* list);
+  // constant, packed: of each input; see below.
+  Prepare(const Node& node, const EvalArgs& args, std::span<const bool> constant,
+          std::span<const bool> packed, int n_threads, LaunchList* list);
 
   const Node& node;
   const EvalArgs& args;  // sizes, strides, attributes; the memory is in place but not yet filled
@@ -33,6 +34,9 @@ class Prepare {
   bool has(int i) const { return args.has(i); }
   // Whether input i is a weight or was computed from weights: its contents may be read.
   bool constant(int i) const { return constant_[static_cast<std::size_t>(i)]; }
+
+  // Whether input i is a weight in the layout of kernels::pack_weight; only what asks may read it.
+  bool packed(int i) const { return packed_[static_cast<std::size_t>(i)]; }
 
   // Adds a launch of a kernel and returns its args to be filled. `bytes` is what it moves.
   template <auto Kernel>
@@ -88,7 +92,7 @@ class Prepare {
   void add(Launch launch);
   void lend(void* pointer, std::size_t bytes);
   void share(void* pointer, const void* other);
-  std::span<const bool> constant_;
+  std::span<const bool> constant_, packed_;
   LaunchList* list_;
   std::int64_t scratch_used_ = 0;
 };

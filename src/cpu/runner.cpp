@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <set>
 #include <thread>
 
 #include "base/error.h"
+#include "cpu/kernels/common.h"
+#include "cpu/pack.h"
 #include "cpu/rows.h"
 
 namespace tk {
@@ -34,6 +37,25 @@ RunnerOptions checked(RunnerOptions o) {
   if (o.threads == 0)
     o.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   return o;
+}
+
+// TOKAMAK_PACK=0 leaves weights as they lie in their files.
+bool packing_wanted() {
+  const char* v = std::getenv("TOKAMAK_PACK");
+  return v == nullptr || std::string_view(v) != "0";
+}
+
+// TOKAMAK_TARGET confines the kernels to one instruction set of this machine.
+void choose_target() {
+  const char* name = std::getenv("TOKAMAK_TARGET");
+  if (name == nullptr || *name == '\0' || kernels::force_target(name)) return;
+  std::string list;
+  const kernels::TargetList targets = kernels::available_targets();
+  for (int i = 0; i < targets.size; ++i) list += cat(i > 0 ? ", " : "", targets.names[i]);
+  kernels::force_target(nullptr);
+  throw UserError("TK1801", cat("TOKAMAK_TARGET=", name, " is no instruction set of this machine"))
+      .note(cat("here are: ", list))
+      .help("unset it to use the best");
 }
 
 std::int64_t length_limit(const EngineModel& m, const RunnerOptions& o) {
@@ -172,6 +194,7 @@ Runner::Runner(EngineModel model, const RunnerOptions& options)
         if (model.block_size < 1)
           throw UserError("TK0518",
                           cat("the block size must be 1 or more, got ", model.block_size));
+        choose_target();
         check_graph(model.prefill);
         check_graph(model.decode);
         return BlockPool(count_blocks(model, options_));
@@ -201,11 +224,17 @@ Runner::Runner(EngineModel model, const RunnerOptions& options)
   whole_prompts_ = attends_to_own_keys(model.prefill);
   ConstantPool constants;
   auto memory = std::make_shared<EngineMemory>();
+  WeightPacker packer(team_.get(), model.weights);
+  PackConstant pack;
+  if (!options_.engine.prepare.reference_only && packing_wanted())
+    pack = [&](const ConstantInput& input) { return packer(input); };
   prefill_ =
-      std::make_unique<Engine>(make_plan(std::move(model.prefill), model.weights, &constants),
+      std::make_unique<Engine>(make_plan(std::move(model.prefill), model.weights, &constants, pack),
                                caches_, team_.get(), memory, options_.engine);
-  decode_ = std::make_unique<Engine>(make_plan(std::move(model.decode), model.weights, &constants),
-                                     decode_caches, team_.get(), memory, options_.engine);
+  decode_ =
+      std::make_unique<Engine>(make_plan(std::move(model.decode), model.weights, &constants, pack),
+                               decode_caches, team_.get(), memory, options_.engine);
+  if (options_.keep_packed) packer.save();
 }
 
 Runner::~Runner() = default;

@@ -33,7 +33,9 @@ struct RunnerOptions {
   std::int64_t max_batch = 32;     // sequences in one run
   std::int64_t max_len = 0;        // tokens of a sequence; 0: max_positions, at most 4096
   std::int64_t max_tokens = 2048;  // tokens of one prefill run
-  bool check = false;              // poison freed blocks with NaN, check slots and logits
+  // Keep packed weights on disk for the next process; see cpu/packed_file.h.
+  bool keep_packed = false;
+  bool check = false;  // poison freed blocks with NaN, check slots and logits
   EngineOptions engine;
   // Runners that are timed against each other share their threads, or one's idle workers would be
   // in the other's way. Null: threads of its own.

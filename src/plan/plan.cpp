@@ -1,11 +1,10 @@
 #include "plan/plan.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <set>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "ops/interpret.h"
 
 namespace tk {
@@ -39,29 +38,31 @@ std::string key_of(const Node& node, const Ids& ids, const std::vector<std::stri
   return key;
 }
 
-// Pages of a weight that has been computed with and is perhaps not needed again: the mapped file
-// has them still. Advice; where it is not taken, more memory stays in use and nothing else changes.
-void page_out(const TensorView& t) {
-#ifdef MADV_PAGEOUT
-  constexpr std::uintptr_t page = 4096;
-  // Whole pages within the tensor.
-  const std::size_t skip = (page - reinterpret_cast<std::uintptr_t>(t.data) % page) % page;
-  const auto bytes = static_cast<std::size_t>(t.bytes());
-  if (t.contiguous() && bytes >= skip + page)
-    madvise(static_cast<std::byte*>(t.data) + skip, (bytes - skip) / page * page, MADV_PAGEOUT);
-#else
-  (void)t;
-#endif
+// A short name of a long key, 128 bits of it: equal for equal keys, in every process.
+std::string digest(std::string_view key) {
+  std::uint64_t a = 14695981039346656037ULL;
+  std::uint64_t b = 0x9e3779b97f4a7c15ULL;
+  for (const char c : key) {
+    a = (a ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+    b = (b + static_cast<unsigned char>(c)) * 0xff51afd7ed558ccdULL;
+    b ^= b >> 32;
+  }
+  return cat(a, ".", b);
 }
 
 class Planner {
  public:
   Planner(Plan* plan, ConstantPool* pool) : plan_(*plan), pool_(*pool) {}
 
-  void run(const Weights& weights) {
+  void run(const Weights& weights, const PackConstant& pack) {
     number_values();
     take_weights(weights);
     for (Node* n : nodes(plan_.graph)) place(n);
+    if (pack != nullptr) pack_inputs(pack);
+    for (const PlanStep& step : plan_.steps)
+      for (int id : step.inputs) compute(id);
+    for (int id : plan_.outputs) compute(id);
+    plan_.packed.resize(plan_.values.size());
     find_last_uses();
     drop_constants();
   }
@@ -87,6 +88,7 @@ class Planner {
     plan_.constants.resize(plan_.values.size());
     // Keys grow with the depth of the once part; what is computed gets a short name instead.
     keys_.resize(plan_.values.size());
+    once_.resize(plan_.values.size(), -1);
   }
 
   void take_weights(const Weights& weights) {
@@ -99,45 +101,91 @@ class Planner {
     }
   }
 
-  // Into the once part, where it is evaluated, or among the steps.
+  bool constant(int id) const {
+    return plan_.constants[at(id)].data != nullptr || once_[at(id)] >= 0;
+  }
+
+  // Into the once part or among the steps.
   void place(const Node* n) {
     PlanStep step;
     step.node = n;
     bool once = n->op->updates.empty() && !has_symbols(n->attrs);
     for (const Value* v : n->inputs) {
       step.inputs.push_back(v == nullptr ? -1 : ids_.at(v));
-      once &= v == nullptr || plan_.constants[at(step.inputs.back())].data != nullptr;
+      once &= v == nullptr || constant(step.inputs.back());
     }
     for (const auto& v : n->outputs) {
       step.outputs.push_back(ids_.at(v.get()));
       once &= !has_symbols(v->type);
     }
-    if (once)
-      compute(step);
-    else
+    if (!once) {
       plan_.steps.push_back(std::move(step));
+      return;
+    }
+    ++plan_.n_once;
+    const std::string name = digest(key_of(*n, ids_, keys_));
+    for (std::size_t i = 0; i < step.outputs.size(); ++i) {
+      once_[at(step.outputs[i])] = static_cast<int>(once_steps_.size());
+      keys_[at(step.outputs[i])] = cat("#", name, ":", i);
+    }
+    once_steps_.push_back(std::move(step));
   }
 
-  void compute(const PlanStep& step) {
-    ++plan_.n_once;
+  // Offers the constants that steps read. What is taken becomes a value of its own, so that other
+  // readers have the constant as it is, which isn't even computed when there are none.
+  void pack_inputs(const PackConstant& pack) {
+    plan_.packed.resize(plan_.values.size());
+    for (PlanStep& step : plan_.steps)
+      for (std::size_t i = 0; i < step.inputs.size(); ++i) {
+        const int id = step.inputs[i];
+        if (id < 0 || plan_.packed[at(id)] || !constant(id)) continue;
+        Tensor t =
+            pack({*step.node, static_cast<int>(i), keys_[at(id)], [&] { return value(id); }});
+        if (t.data == nullptr) continue;
+        step.inputs[i] = static_cast<int>(plan_.values.size());
+        plan_.values.push_back(plan_.values[at(id)]);
+        plan_.constants.push_back(std::move(t));
+        plan_.packed.push_back(true);
+        once_.push_back(-1);
+        keys_.emplace_back();
+      }
+  }
+
+  // A constant, computed when it isn't there and not kept.
+  Tensor value(int id) const {
+    if (id < 0) return {};
+    if (plan_.constants[at(id)].data != nullptr) return plan_.constants[at(id)];
+    const PlanStep& step = once_steps_[at(once_[at(id)])];
+    const auto i = std::find(step.outputs.begin(), step.outputs.end(), id) - step.outputs.begin();
+    if (const auto* kept = pool_.find(key_of(*step.node, ids_, keys_)))
+      return (*kept)[static_cast<std::size_t>(i)];
+    std::vector<Tensor> inputs;
+    inputs.reserve(step.inputs.size());
+    for (int input : step.inputs) inputs.push_back(value(input));
+    return evaluated(step, inputs)[static_cast<std::size_t>(i)];
+  }
+
+  // Keeps a constant, and what it is computed from.
+  void compute(int id) {
+    if (id < 0 || once_[at(id)] < 0 || plan_.constants[at(id)].data != nullptr) return;
+    const PlanStep& step = once_steps_[at(once_[at(id)])];
     const std::string key = key_of(*step.node, ids_, keys_);
     const std::vector<Tensor>* results = pool_.find(key);
     if (results == nullptr) {
-      pool_.add(key, evaluated(step));
+      std::vector<Tensor> inputs;
+      inputs.reserve(step.inputs.size());
+      for (int input : step.inputs) {
+        compute(input);
+        inputs.push_back(value(input));
+      }
+      pool_.add(key, evaluated(step, inputs));
       results = pool_.find(key);
     }
-    for (std::size_t i = 0; i < step.outputs.size(); ++i) {
-      const Tensor& t = (*results)[i];
-      const auto id = at(step.outputs[i]);
-      plan_.constants[id] = t;
-      keys_[id] = cat("#", t.data, "+", t.shape.str(), t.strides.str(), static_cast<int>(t.dtype));
-    }
+    for (std::size_t i = 0; i < step.outputs.size(); ++i)
+      plan_.constants[at(step.outputs[i])] = (*results)[i];
   }
 
-  std::vector<Tensor> evaluated(const PlanStep& step) const {
-    std::vector<Tensor> inputs;
-    inputs.reserve(step.inputs.size());
-    for (int id : step.inputs) inputs.push_back(id < 0 ? Tensor() : plan_.constants[at(id)]);
+  std::vector<Tensor> evaluated(const PlanStep& step, const std::vector<Tensor>& inputs) const {
     std::vector<Tensor> results;
     try {
       results = evaluate(*step.node->op, inputs, step.node->attrs);
@@ -146,9 +194,8 @@ class Planner {
       throw std::move(e).in_module(step.node->loc->module);
     }
     for (const Tensor& t : inputs)
-      if (t.data != nullptr && weight_memory_.contains(t.owner.get()) &&
-          results[0].owner != t.owner)
-        page_out(t);
+      if (t.data != nullptr && t.contiguous() && results[0].owner != t.owner)
+        release_pages(t.data, static_cast<std::size_t>(t.bytes()));
     return results;
   }
 
@@ -179,6 +226,8 @@ class Planner {
   ConstantPool& pool_;
   Ids ids_;
   std::vector<std::string> keys_;
+  std::vector<PlanStep> once_steps_;
+  std::vector<int> once_;  // by id: the step of the once part that makes it, or -1
   std::set<const void*> weight_memory_;
 };
 
@@ -199,11 +248,11 @@ int Plan::input_id(std::string_view name) const {
   return -1;
 }
 
-Plan make_plan(Graph graph, const Weights& weights, ConstantPool* pool) {
+Plan make_plan(Graph graph, const Weights& weights, ConstantPool* pool, const PackConstant& pack) {
   Plan plan;
   plan.graph = std::move(graph);
   ConstantPool own;
-  Planner(&plan, pool != nullptr ? pool : &own).run(weights);
+  Planner(&plan, pool != nullptr ? pool : &own).run(weights, pack);
   return plan;
 }
 

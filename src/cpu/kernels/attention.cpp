@@ -131,6 +131,32 @@ HWY_INLINE void add_dots(const float* x, std::int64_t d, const C* const* k, std:
   }
 }
 
+// out[0..3] = the sums of the lanes of four vectors.
+HWY_INLINE void store_sums(const VF (&v)[4], float* out) {
+#if HWY_TARGET == HWY_SCALAR
+  for (int l = 0; l < 4; ++l) out[l] = sum(v[l]);
+#else
+  const hn::Repartition<double, DF> pairs;
+  const DF d;
+  const auto ab = hn::BitCast(
+      pairs, hn::Add(hn::InterleaveLower(d, v[0], v[1]), hn::InterleaveUpper(d, v[0], v[1])));
+  const auto cd = hn::BitCast(
+      pairs, hn::Add(hn::InterleaveLower(d, v[2], v[3]), hn::InterleaveUpper(d, v[2], v[3])));
+  // In each block of 128 bits, the four sums of its lanes.
+  const VF all = hn::Add(hn::BitCast(d, hn::InterleaveLower(pairs, ab, cd)),
+                         hn::BitCast(d, hn::InterleaveUpper(pairs, ab, cd)));
+#if HWY_CAP_GE512
+  const hn::Half<DF> d8;
+  const auto half = hn::Add(hn::LowerHalf(d8, all), hn::UpperHalf(d8, all));
+#else
+  const DF d8;
+  const VF half = all;
+#endif
+  const hn::Half<decltype(d8)> d4;
+  hn::StoreU(hn::Add(hn::LowerHalf(d4, half), hn::UpperHalf(d4, half)), d4, out);
+#endif
+}
+
 template <int MT, class C>
 HWY_INLINE void score_rows(const PagedAttentionArgs& a, const Tiles& t, std::int64_t r,
                            const KeyTile<C>& tile) {
@@ -147,8 +173,7 @@ HWY_INLINE void score_rows(const PagedAttentionArgs& a, const Tiles& t, std::int
       for (int l = 0; l < 4; ++l) acc[i][l] = hn::Zero(DF());
     add_dots<MT>(t.q + r * t.d, t.d, k, a.dk, acc);
     if (a.dk2 > 0) add_dots<MT>(t.q + r * t.d + a.dk, t.d, k2, a.dk2, acc);
-    for (int i = 0; i < MT; ++i)
-      for (int l = 0; l < 4; ++l) t.scores[(r + i) * tile_keys + j + l] = sum(acc[i][l]);
+    for (int i = 0; i < MT; ++i) store_sums(acc[i], t.scores + (r + i) * tile_keys + j);
   }
 }
 

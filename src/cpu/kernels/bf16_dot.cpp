@@ -265,6 +265,66 @@ void panel_tile_bf16_dot(int mt, const bf16* const* x, std::int64_t depth, const
   }
 }
 
+// ---- packed weights ----
+
+namespace {
+
+// sums[s][i * 32 + c] (+)= x[i] . panels[s][:, c] for MT rows and S panels, which lie far apart.
+template <int MT, int S>
+void packed_tile(const bf16* const* x, const bf16* const* panels, std::int64_t depth, bool add,
+                 float* const* sums) {
+  V acc[MT][S][2];
+  for (int i = 0; i < MT; ++i)
+    for (int s = 0; s < S; ++s)
+      for (int v = 0; v < 2; ++v)
+        acc[i][s][v] =
+            add ? _mm512_loadu_ps(sums[s] + i * panel_width + v * 16) : _mm512_setzero_ps();
+  for (std::int64_t p = 0; p < depth; p += 2)
+    for (int s = 0; s < S; ++s) {
+      const bf16* b = panels[s] + p * panel_width;
+      const char* ahead = reinterpret_cast<const char*>(b) + packed_ahead_bytes;
+      _mm_prefetch(ahead, _MM_HINT_T0);
+      _mm_prefetch(ahead + 64, _MM_HINT_T0);
+      const __m512i w0 = raw(b), w1 = raw(b + 32);
+      for (int i = 0; i < MT; ++i) {
+        int pair;
+        std::memcpy(&pair, x[i] + p, sizeof(pair));
+        const __m512i xv = _mm512_set1_epi32(pair);
+        acc[i][s][0] = dot(acc[i][s][0], xv, w0);
+        acc[i][s][1] = dot(acc[i][s][1], xv, w1);
+      }
+    }
+  for (int i = 0; i < MT; ++i)
+    for (int s = 0; s < S; ++s)
+      for (int v = 0; v < 2; ++v)
+        _mm512_storeu_ps(sums[s] + i * panel_width + v * 16, acc[i][s][v]);
+}
+
+template <int S, int MT = packed_few_tile_bf16_dot>
+void packed_tile_any(int mt, const bf16* const* x, const bf16* const* panels, std::int64_t depth,
+                     bool add, float* const* sums) {
+  if constexpr (MT > 0) {
+    if (mt == MT) return packed_tile<MT, S>(x, panels, depth, add, sums);
+    packed_tile_any<S, MT - 1>(mt, x, panels, depth, add, sums);
+  }
+}
+
+}  // namespace
+
+void packed_row_bf16_dot(const bf16* x, const bf16* const* panels, int n, std::int64_t depth,
+                         float* const* sums) {
+  if (n == 4) return packed_tile<1, 4>(&x, panels, depth, false, sums);
+  if (n == 3) return packed_tile<1, 3>(&x, panels, depth, false, sums);
+  if (n == 2) return packed_tile<1, 2>(&x, panels, depth, false, sums);
+  packed_tile<1, 1>(&x, panels, depth, false, sums);
+}
+
+void packed_few_bf16_dot(int mt, const bf16* const* x, const bf16* const* panels, int n,
+                         std::int64_t depth, bool add, float* const* sums) {
+  if (n == 2) return packed_tile_any<2>(mt, x, panels, depth, add, sums);
+  packed_tile_any<1>(mt, x, panels, depth, add, sums);
+}
+
 }  // namespace tk::kernels
 
 #pragma GCC pop_options

@@ -26,4 +26,14 @@ constexpr int panel_tile_rows_bf16_dot = 12;
 void panel_tile_bf16_dot(int mt, const bf16* const* x, std::int64_t depth, const bf16* panel,
                          bool add, float* sums, std::int64_t ld);
 
+// sums[s][c] = x[0 .. depth) . panels[s][:, c] for one row and n <= 4 packed panels, which are read
+// side by side; depth is even.
+void packed_row_bf16_dot(const bf16* x, const bf16* const* panels, int n, std::int64_t depth,
+                         float* const* sums);
+// sums[s][i * 32 + c] (+)= x[i] . panels[s][:, c] for mt <= packed_few_tile_bf16_dot rows and one
+// or two packed panels.
+constexpr int packed_few_tile_bf16_dot = 6;
+void packed_few_bf16_dot(int mt, const bf16* const* x, const bf16* const* panels, int n,
+                         std::int64_t depth, bool add, float* const* sums);
+
 }  // namespace tk::kernels

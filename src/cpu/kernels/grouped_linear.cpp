@@ -11,8 +11,9 @@ std::size_t grouped_linear_scratch_bytes(const GroupedLinearArgs& a, int n_threa
 // weight is read by one thread only.
 void grouped_linear(const GroupedLinearArgs& a, int thread, int n_threads) {
   const LinearArgs& l = a.linear;
-  const PanelScratch scratch = panel_scratch(l.scratch, thread);
-  const Range cols = share(output_columns(l), 8, thread, n_threads);
+  const PanelScratch scratch = panel_scratch(l, thread);
+  const Range cols = share(
+      output_columns(l), l.layout == WeightLayout::packed ? column_grain(l) : 8, thread, n_threads);
   if (cols.begin == cols.end) return;
   LinearArgs expert = l;
   expert.residual = nullptr;

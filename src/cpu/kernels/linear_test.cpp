@@ -42,6 +42,7 @@ struct Case {
   bool bias = false, residual = false, gated = false, padded = false;
   Activation act = Activation::none;
   Glu glu{};
+  bool packed = false;
 };
 
 void check(const Case& c, int n_threads, const std::string& target) {
@@ -60,6 +61,12 @@ void check(const Case& c, int n_threads, const std::string& target) {
   a.y = y.data, a.y_dtype = c.y, a.y_stride = n_out + pad;
   a.layout = c.layout, a.m = c.m, a.n = c.n, a.k = c.k;
   a.act = c.act, a.gated = c.gated, a.glu = c.glu;
+  const Tensor packed = Tensor::empty(c.w, {c.n, c.k});
+  if (c.packed) {
+    pack_weight(w.as<bf16>(), c.layout, c.k, a.w_stride, 0, c.n / packed_columns,
+                packed.as<bf16>());
+    a.w = packed.data, a.layout = WeightLayout::packed;
+  }
   const Tensor scratch = Tensor::empty(
       DType::u8, {static_cast<std::int64_t>(linear_scratch_bytes(a, n_threads)) + 64});
   a.scratch = scratch.data;
@@ -170,6 +177,86 @@ TEST(linear, deep_and_tall) {
     check({50, 9, 4500, DType::bf16, DType::bf16, DType::f32}, 2, target);
     check({50, 9, 4500, DType::f32, DType::f32, DType::f32}, 2, target);
     check({530, 40, 33, DType::bf16, DType::bf16, DType::bf16}, 2, target);
+  });
+}
+
+TEST(packed_linear, shapes_and_dtypes) {
+  on_each_target([](const std::string& target) {
+    for (DType x : float_types)
+      for (std::int64_t m : {1, 2, 3, 5, 8, 13, 16, 17, 40}) {
+        Case c{m, 96, 70, x, DType::bf16, m % 2 == 0 ? DType::f32 : x};
+        c.packed = c.bias = true;
+        c.residual = c.padded = m > 2;
+        check(c, m % 3 + 1, target);
+        c.layout = WeightLayout::k_n;
+        check(c, 2, target);
+      }
+  });
+}
+
+TEST(packed_linear, gated) {
+  on_each_target([](const std::string& target) {
+    for (GluLayout layout : {GluLayout::halves, GluLayout::interleaved})
+      for (std::int64_t n : {64, 192, 320})
+        for (std::int64_t m : {1, 4, 19}) {
+          Case c{m, n, 50, DType::bf16, DType::bf16, DType::f32};
+          c.packed = c.bias = c.gated = true;
+          c.glu.layout = layout;
+          check(c, 2, target);
+        }
+  });
+}
+
+// Runs of K, and more rows than the sums of one pass.
+TEST(packed_linear, deep_and_tall) {
+  on_each_target([](const std::string& target) {
+    if (target == "SCALAR") return;
+    Case c{9, 32, 4500, DType::bf16, DType::bf16, DType::f32};
+    c.packed = true;
+    check(c, 2, target);
+    c.m = 33;
+    check(c, 2, target);
+    c = {530, 160, 34, DType::bf16, DType::bf16, DType::bf16};
+    c.packed = true;
+    check(c, 2, target);
+  });
+}
+
+TEST(packed_linear, packed_index_finds_every_element) {
+  const Tensor w = random_tensor(DType::bf16, {64, 38});
+  const Tensor packed = Tensor::empty(DType::bf16, {64, 38});
+  pack_weight(w.as<bf16>(), WeightLayout::n_k, 38, 38, 0, 2, packed.as<bf16>());
+  for (std::int64_t n = 0; n < 64; ++n)
+    for (std::int64_t k = 0; k < 38; ++k)
+      ASSERT_EQ(packed.as<bf16>()[packed_index(n, k, 38)].bits, w.as<bf16>()[n * 38 + k].bits);
+}
+
+// The same bits for a row alone, in a small batch and in a prompt, with any number of threads.
+TEST(packed_linear, rows_are_independent) {
+  on_each_target([](const std::string& target) {
+    const std::int64_t n = 160, k = 2200;
+    const Tensor x = random_tensor(DType::bf16, {40, k}), w = random_tensor(DType::bf16, {n, k});
+    const Tensor packed = Tensor::empty(DType::bf16, {n, k});
+    pack_weight(w.as<bf16>(), WeightLayout::n_k, k, k, 0, n / packed_columns, packed.as<bf16>());
+    LinearArgs a;
+    a.x = x.data, a.w = packed.data, a.x_dtype = a.w_dtype = DType::bf16;
+    a.layout = WeightLayout::packed;
+    a.n = n, a.k = k, a.x_stride = k, a.y_stride = n;
+    const auto product = [&](std::int64_t m, int threads) {
+      a.m = m;
+      const Tensor y = Tensor::zeros(DType::f32, {m, n});
+      const Tensor scratch = Tensor::empty(
+          DType::u8, {static_cast<std::int64_t>(linear_scratch_bytes(a, threads)) + 64});
+      a.scratch = scratch.data, a.y = y.data;
+      run(linear, a, threads);
+      return y;
+    };
+    const Tensor all = product(40, 3);
+    for (std::int64_t m : {1, 2, 3, 7, 16, 17}) {
+      const Tensor y = product(m, 1);
+      for (std::int64_t i = 0; i < m * n; ++i)
+        ASSERT_EQ(element(y, i), element(all, i)) << target << " m " << m << " at " << i;
+    }
   });
 }
 
