@@ -6,10 +6,11 @@
 #include <set>
 
 #include "base/error.h"
-#include "npu/estimate.h"
 #include "npu/kernel_types.h"
+#include "npu/node_cost.h"
 #include "npu/routing.h"
 #include "npu/shard.h"
+#include "npu/unfused_attention.h"
 #include "ops/cost.h"
 
 namespace tk {
@@ -242,6 +243,16 @@ class Lowering {
       const int t = tensor_of(*n.outputs[i]);
       operands.push_back({t, step_.bytes_of(t), true});
     }
+    if (n.op->name.starts_with("tk.") && is_attention(n)) {
+      k.operands = std::move(operands);
+      const std::int64_t heads = std::max<std::int64_t>(1, heads_of(n) / share(*n.in(0)));
+      const std::int64_t scores = shape_.tokens * heads * shape_.kv_len;
+      for (KernelWork& part : unfused_attention(&step_, k, scores)) {
+        std::vector<Operand> own = std::move(part.operands);
+        finish(n, &part, std::move(own));
+      }
+      return;
+    }
     finish(n, &k, std::move(operands));
   }
 
@@ -364,12 +375,16 @@ class Lowering {
     return size / degrees_.tp;
   }
 
+  std::int64_t heads_of(const Node& n) const {
+    const Type& q = n.in(0)->type;
+    return q.rank() >= 3 ? q.dim(1).eval(env_) : 1;
+  }
+
   // Queries of a head group against the keys they see, once for the scores and once for the sum;
   // the keys are the free axis of both, so that long sequences are split over the cores.
   void attention(const Node& n, const Cost& cost, KernelWork* k) {
     const Type& q = n.in(0)->type;
-    const std::int64_t heads =
-        std::max<std::int64_t>(1, (q.rank() >= 3 ? q.dim(1).eval(env_) : 1) / share(*n.in(0)));
+    const std::int64_t heads = std::max<std::int64_t>(1, heads_of(n) / share(*n.in(0)));
     const std::int64_t dim = std::max<std::int64_t>(1, q.dim(-1).eval(env_));
     const std::int64_t per_sequence = std::max<std::int64_t>(1, shape_.tokens / shape_.sequences);
     std::int64_t kv_heads = 1;

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "graph/limits.h"
 #include "moves/fuse/sites.h"
-#include "npu/estimate.h"
+#include "npu/clock.h"
 #include "trial/chains.h"
 #include "trial/parallel_sites.h"
 #include "trial/rows.h"
@@ -50,12 +50,13 @@ class Analysis {
   }
 
  private:
-  double decode_ms() const {
+  double decode_ms() {
     const Scenario& s = out_.scenario;
-    return estimate_step(decode_, *find_device(name_of(s.target)),
-                         {s.batch, s.batch, options_.decode_context + 1, options_.block_size})
-               .seconds *
-           1e3;
+    const Simulation step =
+        NpuClock(name_of(s.target))
+            .step(decode_, {s.batch, s.batch, options_.decode_context + 1, options_.block_size});
+    out_.band = step.band.p90;
+    return step.step_ms();
   }
 
   void decompose(const Graph& graph, const std::string& phase) {

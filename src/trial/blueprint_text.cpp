@@ -50,8 +50,10 @@ std::string to_json(const Blueprint& b) {
                           {"facts_source", s.source},
                           {"constraints", s.checks}});
   j["gate"] = {{"passed", b.gate.empty()}, {"missing", b.gate}};
-  j["decode_step"] = {
-      {"kind", "estimated"}, {"unfused_ms", b.decode_ms_before}, {"fused_ms", b.decode_ms_after}};
+  j["decode_step"] = {{"kind", "predicted"},
+                      {"unfused_ms", b.decode_ms_before},
+                      {"fused_ms", b.decode_ms_after},
+                      {"band_p90_error", b.band}};
   return j.dump(2) + "\n";
 }
 
