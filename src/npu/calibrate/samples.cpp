@@ -203,6 +203,7 @@ ProfileSamples samples_of(const Timeline& t, const std::string& where, double l2
     s.type = t.text(k.type);
     std::string types = t.table->cell(k.row, types_column);
     if (types.empty() || types == "N/A") {  // not written by a simulation: as the first input
+      types.clear();
       const std::string_view first = t.text(k.in_types);
       const auto n = std::count(t.text(k.out_shapes).begin(), t.text(k.out_shapes).end(), ';');
       for (std::ptrdiff_t i = 0; i <= n; ++i)
