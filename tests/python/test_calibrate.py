@@ -139,7 +139,7 @@ def test_micro_benchmarks_run_on_the_emulation(tokamak_binary, tmp_path):
     pytest.importorskip("torch")
     script, results = tmp_path / "microbench.py", tmp_path / "results.json"
     run(tokamak_binary, "emit", "microbench", "-o", script)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "tokamak.npu", script, "-o", results, "--quick"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
