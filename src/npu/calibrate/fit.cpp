@@ -301,6 +301,7 @@ Calibration calibrate(const std::vector<Sample>& samples, const DeviceFile& devi
                                   " shapes whose work is known; 4 are needed to fit anything"))
         .help("profile a step with matrix products and vector kernels, with record_shapes=True");
   std::vector<const Sample*> all;
+  all.reserve(samples.size());
   for (const Sample& s : samples) all.push_back(&s);
   Calibration out;
   const std::vector<double> before = residuals(all, device, start);

@@ -102,6 +102,7 @@ Replay replay(const Timeline& t, const std::string& step, const DeviceFile& devi
   }
   const Ns zero = kernels.front()->start;
   std::vector<double> errors;
+  errors.reserve(kernels.size());
   for (std::size_t i = 0; i < kernels.size(); ++i)
     errors.push_back(std::abs(static_cast<double>(start[i] - first) / 1e6 -
                               static_cast<double>(kernels[i]->start - zero) / 1e3));
