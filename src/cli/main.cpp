@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "cli/cli.h"
 #include "cli/profile_graph.h"
+#include "npu/calibrate/microbench.h"
 #include "timeline/command.h"
 #include "timeline/emit_profiling.h"
 
@@ -32,6 +33,8 @@ int run(int argc, char** argv) {
                        [](std::string_view a) { return a.starts_with("--project"); })
                ? tk::cli::python_command(argc - 2, argv + 2)
                : tk::emit_profiling_command(argc - 2, argv + 2);
+  if (argc > 2 && std::string_view(argv[1]) == "emit" && std::string_view(argv[2]) == "microbench")
+    return tk::emit_microbench_command(argc - 2, argv + 2);
   CLI::App app("Makes a PyTorch LLM run fast, and proves that it still is the same model.",
                "tokamak");
   app.set_version_flag("--version", std::string("tokamak ") + TK_VERSION);

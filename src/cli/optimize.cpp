@@ -62,17 +62,23 @@ void print_rows(const Ledger& l) {
 void print_summary(const Ledger& l, const std::filesystem::path& out) {
   int kept = 0;
   int back = 0;
+  int pending = 0;
   for (const LedgerRow& r : l.rows) {
     kept += r.decision == Decision::kept ? 1 : 0;
     back += r.decision == Decision::rolled_back ? 1 : 0;
+    pending += r.decision == Decision::pending ? 1 : 0;
   }
-  fmt::print("\n{} trials kept, {} rolled back, in {:.1f} s\n", kept, back, l.seconds);
+  fmt::print("\n{} trials kept, {} rolled back{}, in {:.1f} s\n", kept, back,
+             pending > 0 ? fmt::format(", {} pending", pending) : "", l.seconds);
   if (l.total_decode.measured)
     fmt::print("decode step   {}  ({:.2f}x of the unfused cached plan{})\n",
                time_of(l.total_decode), 1 / l.total_decode.ratio, label(l.total_decode));
   if (l.total_prefill.measured)
     fmt::print("prefill       {}  ({:.2f}x, {} tokens{})\n", time_of(l.total_prefill),
                1 / l.total_prefill.ratio, l.prefill_tokens, label(l.total_prefill));
+  if (l.band.cases > 0)
+    fmt::print("band          9 of 10 of {} published {}s were off by at most {:.0f} %\n",
+               l.band.cases, l.band.kind, 100 * l.band.p90);
   if (l.captured_decode.measured)
     fmt::print(
         "next token    {}  ({:.1f}x of the captured graph run as it is, {} tokens before it)\n",
@@ -170,8 +176,9 @@ void add_optimize(CLI::App& app, int* exit_code) {
       ->required();
   c->add_option("--golden", flags->golden,
                 "Golden logits to check against (default: the captured graph's own)");
-  c->add_option("--target", flags->target,
-                "cpu: measured here; a2, a3: operators of torch_npu, times estimated")
+  c->add_option(
+       "--target", flags->target,
+       "cpu: measured here; a2, a3: operators of torch_npu, times predicted by the virtual NPU")
       ->capture_default_str();
   c->add_flag("--take-pending", flags->take_pending,
               "Also operators whose document does not name the target");

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/calibrate.h"
 #include "cli/cli.h"
 #include "cli/simulate_files.h"
 #include "npu/lower_config.h"
@@ -22,8 +23,8 @@ namespace {
 
 struct Flags {
   std::string model, out, target = "a3", device, phase = "decode", mode = "ge_graph", without,
-                          explain, sweep, costs, cases, configs, unknown_op;
-  std::vector<std::string> compare;
+                          explain, sweep, costs, cases, configs, unknown_op, replay;
+  std::vector<std::string> compare, calibrate;
   std::int64_t batch = 1, kv = 4096, tokens = 0, tp = 1, ep = 1, block_size = 128;
   double zipf = 0;
   bool device_info = false, streams = false, no_fuse = false, json = false, quiet = false;
@@ -216,6 +217,8 @@ int run(const Flags& f) {
     fmt::print("{}", device_info(d.file, d.costs));
     return 0;
   }
+  if (!f.calibrate.empty()) return calibrate_from(f.calibrate, f.out, d.file, d.costs);
+  if (!f.replay.empty()) return replay_of(f.replay, d.file, d.costs);
   parse_effects(f.without);
   progress(cat("reading ", f.model));
   const Subject subject = open_subject(f, target);
@@ -288,6 +291,9 @@ void add_simulate(CLI::App& app, int* exit_code) {
   c->add_option("--compare", f->compare, "Two folders that simulate -o wrote")->expected(2);
   c->add_option("--sweep", f->sweep, "batch=1..256: throughput against latency, with a plot");
   c->add_flag("--device-info", f->device_info, "Every number of the device with its source");
+  c->add_option("--calibrate", f->calibrate,
+                "Measured profiles: fits the costs to them and writes the file -o");
+  c->add_option("--replay", f->replay, "A measured profile: its durations in simulated order");
   c->add_option("--cases", f->cases, "Published cases: predicts each and says how far off it is");
   c->add_option("--configs", f->configs, "Folder of their configs (model_configs beside the file)");
   c->add_option("-o,--output", f->out, "Folder for simulation.json and the profiler's files");

@@ -13,33 +13,43 @@
 namespace tk::cli {
 namespace {
 
-const char* core_name(sim::Engine e) {
-  switch (e) {
-    case sim::Engine::ai_core:
-      return "AI_CORE";
-    case sim::Engine::ai_vector:
-      return "AI_VECTOR_CORE";
-    case sim::Engine::mix_aic:
-      return "MIX_AIC";
-    case sim::Engine::mix_aiv:
-      return "MIX_AIV";
-    case sim::Engine::ai_cpu:
-      return "AI_CPU";
-    case sim::Engine::communication:
-      return "COMMUNICATION";
-    case sim::Engine::dma:
-    case sim::Engine::prefetch:
-      return "SDMA";
-  }
-  return "";
-}
-
 constexpr std::int64_t ps_of_ns = 1000;
+
+// VN-29: what the simulator has terms for.
+PipeCounters counters_of(const sim::Span& span, const sim::Launch& l, const sim::DeviceParams& d) {
+  const auto us = [](sim::Ps ps) { return static_cast<double>(ps) / 1e6; };
+  const auto term = [&](sim::Term t) { return us(span.term[static_cast<std::size_t>(t)]); };
+  PipeCounters c;
+  c.mhz = d.mhz;
+  c.cubes = span.cubes;
+  c.vectors = span.vectors;
+  c.cubes_of_device = d.cube_cores;
+  const bool mix = l.engine == sim::Engine::mix_aic || l.engine == sim::Engine::mix_aiv;
+  const bool cube = l.engine == sim::Engine::ai_core || mix;
+  const bool vector = l.engine == sim::Engine::ai_vector || mix;
+  if (!cube && !vector) return c;
+  const double busy = us(span.end - span.start - span.head);
+  const double read = std::min(busy, std::max(term(sim::Term::hbm_read), term(sim::Term::l2)));
+  c.aicore = c.mac = c.aic_mte2 = c.aiv = c.vec = c.aiv_mte2 = c.aiv_mte3 = 0;
+  if (cube) {
+    c.aicore = busy;
+    c.mac = std::min(busy, term(sim::Term::cube));
+    c.aic_mte2 = read;
+  }
+  if (vector) {
+    c.aiv = busy;
+    c.vec = std::min(busy, term(sim::Term::vector));
+    c.aiv_mte2 = mix ? -1 : read;  // a mix reads through its cube side
+    c.aiv_mte3 = term(sim::Term::hbm_write) > 0 ? std::min(busy, term(sim::Term::hbm_write)) : -1;
+  }
+  return c;
+}
 
 }  // namespace
 
 std::string write_simulated_profile(const Simulation& s, const std::string& folder) {
   std::vector<KernelText> kernels;
+  std::vector<PipeCounters> counters;
   for (const sim::Span& span : s.spans) {
     const sim::Launch& l = s.plan.launches[static_cast<std::size_t>(span.launch)];
     const sim::LaunchText& t = s.plan.texts[static_cast<std::size_t>(l.text)];
@@ -58,10 +68,13 @@ std::string write_simulated_profile(const Simulation& s, const std::string& fold
     k.step = 1;
     k.blocks = static_cast<std::uint32_t>(std::max<std::int32_t>(1, l.blocks));
     kernels.push_back(std::move(k));
+    counters.push_back(counters_of(span, l, s.params));
   }
   const std::string producer =
       cat("tokamak simulate ", s.device, " ", s.scene.mode, ", costs ", s.cost_id);
-  return write_profile(make_timeline(kernels, 0), folder, {producer, 0, "Level1"}).string();
+  return write_profile(make_timeline(kernels, 0), folder,
+                       {producer, 0, "Level1", std::move(counters)})
+      .string();
 }
 
 std::string sweep_json(const std::vector<SweepPoint>& points, const std::string& model,

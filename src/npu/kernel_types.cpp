@@ -20,10 +20,7 @@ constexpr std::pair<std::string_view, std::string_view> names[] = {
     {"aten.to", "Cast"},
     {"aten.cat", "ConcatD"},
     {"aten.full", "Fill"},
-    // What torch_npu runs for the paged operators of a graph that has no fused ones yet.
-    {"tk.paged_attention", "FusedInferAttentionScore"},
-    {"tk.mla_paged_attention", "FusedInferAttentionScore"},
-    {"tk.cache_write", "ScatterPaKvCache"},
+    {"tk.cache_write", "IndexPutV2"},  // rows of a flat view of the cache
     {"npu.npu_fused_infer_attention_score_v2", "FusedInferAttentionScore"},
 };
 

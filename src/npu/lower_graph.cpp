@@ -6,10 +6,11 @@
 #include <set>
 
 #include "base/error.h"
-#include "npu/estimate.h"
 #include "npu/kernel_types.h"
+#include "npu/node_cost.h"
 #include "npu/routing.h"
 #include "npu/shard.h"
+#include "npu/unfused_attention.h"
 #include "ops/cost.h"
 
 namespace tk {
@@ -32,12 +33,7 @@ class Lowering {
   Lowering(const Graph& graph, const StepShape& shape, const Degrees& degrees)
       : graph_(graph), shape_(shape), degrees_(degrees) {
     check_sizes();
-    const std::int64_t blocks = (shape.kv_len + shape.block_size - 1) / shape.block_size;
-    env_ = {{"T", shape.tokens},
-            {"B", shape.sequences},
-            {"R", shape.sequences},
-            {"MB", blocks},
-            {"NB", blocks * shape.sequences + 1}};
+    env_ = symbols_of(shape);
     load_.kv_len = static_cast<double>(shape.kv_len);
   }
 
@@ -193,6 +189,7 @@ class Lowering {
   void finish(const Node& n, KernelWork* k, std::vector<Operand> operands) {
     k->operands = std::move(operands);
     k->place = place_of(n);
+    k->node = &n;
     if (n.loc != nullptr) k->module = n.loc->module;
     if (k->collective) {
       k->stream = comm_stream;
@@ -241,6 +238,16 @@ class Lowering {
       if (n.outputs[i]->uses.empty() && n.outputs.size() > 1) continue;
       const int t = tensor_of(*n.outputs[i]);
       operands.push_back({t, step_.bytes_of(t), true});
+    }
+    if (n.op->name.starts_with("tk.") && is_attention(n)) {
+      k.operands = std::move(operands);
+      const std::int64_t heads = std::max<std::int64_t>(1, heads_of(n) / share(*n.in(0)));
+      const std::int64_t scores = shape_.tokens * heads * shape_.kv_len;
+      for (KernelWork& part : unfused_attention(&step_, k, scores)) {
+        std::vector<Operand> own = std::move(part.operands);
+        finish(n, &part, std::move(own));
+      }
+      return;
     }
     finish(n, &k, std::move(operands));
   }
@@ -364,12 +371,16 @@ class Lowering {
     return size / degrees_.tp;
   }
 
+  std::int64_t heads_of(const Node& n) const {
+    const Type& q = n.in(0)->type;
+    return q.rank() >= 3 ? q.dim(1).eval(env_) : 1;
+  }
+
   // Queries of a head group against the keys they see, once for the scores and once for the sum;
   // the keys are the free axis of both, so that long sequences are split over the cores.
   void attention(const Node& n, const Cost& cost, KernelWork* k) {
     const Type& q = n.in(0)->type;
-    const std::int64_t heads =
-        std::max<std::int64_t>(1, (q.rank() >= 3 ? q.dim(1).eval(env_) : 1) / share(*n.in(0)));
+    const std::int64_t heads = std::max<std::int64_t>(1, heads_of(n) / share(*n.in(0)));
     const std::int64_t dim = std::max<std::int64_t>(1, q.dim(-1).eval(env_));
     const std::int64_t per_sequence = std::max<std::int64_t>(1, shape_.tokens / shape_.sequences);
     std::int64_t kv_heads = 1;
@@ -429,6 +440,15 @@ std::vector<std::string> unknown_operators(const Graph& graph) {
       out.push_back(cat(place_of(*n), n->loc != nullptr ? " in " + n->loc->module : ""));
   }
   return out;
+}
+
+SymEnv symbols_of(const StepShape& shape) {
+  const std::int64_t blocks = (shape.kv_len + shape.block_size - 1) / shape.block_size;
+  return {{"T", shape.tokens},
+          {"B", shape.sequences},
+          {"R", shape.sequences},
+          {"MB", blocks},
+          {"NB", blocks * shape.sequences + 1}};
 }
 
 Step lower_graph(const Graph& graph, const StepShape& shape, const Degrees& degrees) {

@@ -17,6 +17,8 @@ struct StepShape {
   std::int64_t kv_len = 1;     // tokens in the cache of each, this step's counted
   std::int64_t block_size = 128;
 };
+// Sizes of a cached graph's symbols: "T" tokens, "B" sequences, "NB" blocks of the cache ...
+SymEnv symbols_of(const StepShape& shape);
 
 // Degrees of a simple sharding of shapes: heads and inner axes by tp, experts by ep. Ranks of a tp
 // group hold the same tokens; experts get the tokens of all ep ranks, spread evenly or by Zipf's

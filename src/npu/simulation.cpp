@@ -68,6 +68,27 @@ std::string_view mode_name(sim::Mode mode) {
                                           : "ge_graph";
 }
 
+std::string_view core_name(sim::Engine e) {
+  switch (e) {
+    case sim::Engine::ai_core:
+      return "AI_CORE";
+    case sim::Engine::ai_vector:
+      return "AI_VECTOR_CORE";
+    case sim::Engine::mix_aic:
+      return "MIX_AIC";
+    case sim::Engine::mix_aiv:
+      return "MIX_AIV";
+    case sim::Engine::ai_cpu:
+      return "AI_CPU";
+    case sim::Engine::communication:
+      return "COMMUNICATION";
+    case sim::Engine::dma:
+    case sim::Engine::prefetch:
+      return "SDMA";
+  }
+  return "";
+}
+
 std::string_view band_kind(sim::Mode mode) {
   return mode == sim::Mode::eager ? "eager step" : "graph step";
 }

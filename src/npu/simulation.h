@@ -54,6 +54,7 @@ struct Simulation {
 
 sim::Mode parse_mode(std::string_view text);  // TK1417
 std::string_view mode_name(sim::Mode mode);
+std::string_view core_name(sim::Engine engine);  // as kernel_details.csv: "AI_CORE"
 // Effects by name, apart by commas; TK1418 for one that is none.
 std::uint32_t parse_effects(std::string_view text);
 

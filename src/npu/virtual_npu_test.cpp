@@ -54,6 +54,26 @@ TEST(CostModel, RowsArePaddedToSixteen) {
   EXPECT_EQ(tiling_of({16, 4096, 4096, 1}, 8, 24).cycles * 2, cycles(16));
 }
 
+// VN-131: the same in time: 1 row and 16 take as long to the picosecond, 17 more of the cube.
+TEST(Golden, VN131_RowsOfAProduct) {
+  const DeviceFile device = load_device_file("a3");
+  const auto span = [&](std::int64_t m) {
+    KernelWork k;
+    k.family = Family::matmul;
+    k.type = "MatMulV2";
+    k.products = {{m, 4096, 4096, 1}};
+    Step step;
+    k.operands = {{step.tensor(TensorKind::weight, 4096 * 4096 * 2), 4096 * 4096 * 2, false}};
+    step.add(k);
+    const sim::Plan plan = plan_of(step, device, default_costs(), sim::Mode::ge_graph);
+    return sim::simulate(plan, params_of(device, default_costs(), sim::Mode::ge_graph)).spans.at(0);
+  };
+  const auto cube = static_cast<std::size_t>(sim::Term::cube);
+  EXPECT_EQ(span(1).end - span(1).start, span(16).end - span(16).start);
+  EXPECT_EQ(span(1).term[cube], span(16).term[cube]);
+  EXPECT_GT(span(17).term[cube], span(16).term[cube]);
+}
+
 // VN-21: all multiply-adds are there, and nothing is faster than the peak.
 TEST(CostModel, TilesCoverTheProduct) {
   for (const std::int64_t m : {1, 100, 1000, 5000})
@@ -101,13 +121,21 @@ TEST(LowerGraph, KernelsOfABlock) {
   const Step s = lower_graph(g, {4, 4, 4096, 128}, {});
   std::vector<std::string> types;
   for (const KernelWork& k : s.kernels()) types.push_back(k.type);
-  EXPECT_EQ(types, (std::vector<std::string>{"MatMulV2", "ScatterPaKvCache",
-                                             "FusedInferAttentionScore", "MatMulV2", "Add"}));
+  // Attention without a fused operator: keys and values are gathered first.
+  EXPECT_EQ(types, (std::vector<std::string>{"MatMulV2", "IndexPutV2", "Index", "Index",
+                                             "BatchMatMulV2", "MaskedFill", "SoftmaxV2",
+                                             "BatchMatMulV2", "MatMulV2", "Add"}));
   EXPECT_EQ(s.weight_bytes(), 2 * 1024 * (3072 + 1024));
-  // The keys and values of four sequences are read once each.
+  // The keys and values of four sequences are read once each, and written and read once more.
   std::int64_t read = 0;
-  for (const Operand& o : s.kernels()[2].operands) read += o.write ? 0 : o.bytes;
+  std::int64_t gathered = 0;
+  for (const std::size_t i : {2U, 3U})
+    for (const Operand& o : s.kernels()[i].operands) (o.write ? gathered : read) += o.bytes;
   EXPECT_NEAR(static_cast<double>(read), 4.0 * 4096 * 2 * 8 * 128 * 2, 30e3);
+  EXPECT_EQ(gathered, read);
+  // The flop of scores and sums: 2 * 2 * heads * dim * keys a token.
+  EXPECT_EQ(s.kernels()[4].products[0].n, 4096);
+  EXPECT_EQ(s.kernels()[7].products[0].k, 4096);
   EXPECT_EQ(code_of([&] { lower_graph(g, {0, 4, 4096, 128}, {}); }), "TK1413");
   EXPECT_EQ(code_of([&] { lower_graph(g, {4, 4, 4096, 128}, {3, 1}); }), "TK1414");
   EXPECT_EQ(code_of([&] {

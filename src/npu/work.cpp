@@ -1,6 +1,7 @@
 #include "npu/work.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -111,6 +112,21 @@ std::vector<std::int64_t> Step::addresses() const {
   return at;
 }
 
+sim::Launch typed_launch(const KernelWork& k, const DeviceFile& device, const CostFile& costs) {
+  sim::Launch l = launch_of(k, device, costs);
+  const auto is = [&](const Fact& f, std::string_view what) {
+    return f.name.starts_with(what) && f.name.substr(what.size()) == k.type;
+  };
+  for (const Fact& f : costs.numbers.all) {
+    if (is(f, type_head)) l.head = std::llround(static_cast<double>(l.head) * f.value);
+    if (!is(f, type_rate)) continue;
+    double bytes = 0;
+    for (const Operand& o : k.operands) bytes += static_cast<double>(o.bytes);
+    l.fixed = std::max(l.fixed, static_cast<sim::Ps>(std::llround(bytes * f.value)));  // ps a byte
+  }
+  return l;
+}
+
 sim::Plan plan_of(const Step& step, const DeviceFile& device, const CostFile& costs,
                   sim::Mode mode) {
   sim::Plan plan;
@@ -160,7 +176,7 @@ sim::Plan plan_of(const Step& step, const DeviceFile& device, const CostFile& co
   std::map<std::string, int> numbers;  // "MatMulV2" -> how many so far
   for (std::size_t i = 0; i < n; ++i) {
     const KernelWork& k = step.kernels_[i];
-    sim::Launch l = launch_of(k, device, costs);
+    sim::Launch l = typed_launch(k, device, costs);
     l.stream = k.stream;
     l.host_sync = k.host_reads && mode == sim::Mode::eager;
     std::vector<sim::Access> accesses;

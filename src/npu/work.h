@@ -12,6 +12,8 @@
 
 namespace tk {
 
+struct Node;
+
 // Kernels that cost alike (VN-20 to VN-28).
 enum class Family : std::uint8_t {
   matmul,
@@ -41,9 +43,10 @@ struct Operand {
 
 struct KernelWork {
   Family family = Family::pointwise;
-  std::string type;    // "MatMulV2", as kernel_details.csv has it
-  std::string module;  // "model.layers.0.self_attn"
-  std::string place;   // of the node, for errors
+  std::string type;            // "MatMulV2", as kernel_details.csv has it
+  std::string module;          // "model.layers.0.self_attn"
+  std::string place;           // of the node, for errors
+  const Node* node = nullptr;  // of a graph, as long as that lives
   std::string in_shapes, out_shapes, in_types;
   std::vector<Product> products;
   int bits = 16;              // of what the cube multiplies: 8 twice as fast, 32 a quarter
@@ -65,6 +68,9 @@ class Step {
  public:
   int tensor(TensorKind storage, std::int64_t bytes);
   std::int64_t bytes_of(int tensor) const { return sizes_[static_cast<std::size_t>(tensor)]; }
+  bool is_state(int tensor) const {
+    return storage_[static_cast<std::size_t>(tensor)] == TensorKind::state;
+  }
   void add(KernelWork kernel) { kernels_.push_back(std::move(kernel)); }
   KernelWork& last() { return kernels_.back(); }
   const std::vector<KernelWork>& kernels() const { return kernels_; }
@@ -94,6 +100,12 @@ sim::Plan plan_of(const Step& step, const DeviceFile& device, const CostFile& co
 
 // The terms of one kernel as the simulator takes them, without addresses.
 sim::Launch launch_of(const KernelWork& kernel, const DeviceFile& device, const CostFile& costs);
+
+constexpr std::string_view type_head = "head_factor:", type_rate = "us_per_mb:";
+// launch_of, with the head times what a calibration found for kernels of this type: a number
+// "head_factor:MatMulV2" of the cost file; and at least as long as its bytes take at a rate of
+// their own where it found one: "us_per_mb:TransData".
+sim::Launch typed_launch(const KernelWork& kernel, const DeviceFile& device, const CostFile& costs);
 
 // Cycles of a cube core for the product's tiles that fall to the busiest of `cores`, and blocks.
 struct Tiling {

@@ -21,11 +21,13 @@ std::string cards(const Ledger& l) {
   std::string s = "<div class=cards>\n";
   if (l.total_decode.measured)
     s += card("decode step", report::ms(l.total_decode.after.median_ms),
-              fmt::format("{} than unfused, measured", report::times(l.total_decode.ratio)));
+              fmt::format("{} than unfused; {}", report::times(l.total_decode.ratio),
+                          report::how(l, l.total_decode)));
   if (l.total_prefill.measured)
     s += card(fmt::format("prefill, {} tokens", l.prefill_tokens),
               report::ms(l.total_prefill.after.median_ms),
-              fmt::format("{} than unfused, measured", report::times(l.total_prefill.ratio)));
+              fmt::format("{} than unfused; {}", report::times(l.total_prefill.ratio),
+                          report::how(l, l.total_prefill)));
   if (l.captured_decode.measured)
     s += card("next token", fmt::format("{:.1f}x", 1 / l.captured_decode.ratio),
               "against the captured graph run as it is");
@@ -34,8 +36,7 @@ std::string cards(const Ledger& l) {
               "of the largest logit");
   if (l.decode_bandwidth_share > 0)
     s += card("memory bandwidth", fmt::format("{:.0f} %", 100 * l.decode_bandwidth_share),
-              fmt::format("of {:.1f} GB/s read by {} threads", l.machine.bandwidth / 1e9,
-                          l.machine.threads));
+              report::bandwidth_text(l));
   return s + "</div>\n";
 }
 
@@ -98,11 +99,12 @@ std::string waterfall(const Ledger& l) {
   const std::string prefill = waterfall_of(l, "Prefill", &Waypoint::prefill_ms);
   if (decode.empty() && prefill.empty()) return "";
   return fmt::format(
-      "<section><h2>Time after each kept change</h2><p class=note>Measured: {} tokens in the cache "
+      "<section><h2>Time after each kept change</h2><p class=note>{}: {} tokens in the cache "
       "for decode, {} tokens of prefill. "
-      "Each bar is the one before times the ratio measured in its trial.</p><div "
+      "Each bar is the one before times the ratio of its trial.</p><div "
       "class=two>{}{}</div></section>\n",
-      l.decode_context, l.prefill_tokens, decode, prefill);
+      l.band.cases > 0 ? "Predicted" : "Measured", l.decode_context, l.prefill_tokens, decode,
+      prefill);
 }
 
 std::string ratio_cell(const Comparison& c) {
@@ -123,9 +125,10 @@ std::string error_cell(const NumericCheck& c) {
 
 std::string trials(const Ledger& l) {
   std::string s =
-      "<section><h2>Trials</h2><p class=note>Time ratios are after / before: the median of "
-      "interleaved rounds with its 95 % interval. "
-      "Errors are relative to the largest value: first at the site on recorded inputs, then of the "
+      "<section><h2>Trials</h2><p class=note>Time ratios are after / before: " +
+      report::ratio_text(l) +
+      " Errors are relative to the largest value: first at the site on recorded inputs, then of "
+      "the "
       "model's logits.</p>"
       "<input id=filter type=search placeholder=\"filter the trials\" aria-label=\"filter the "
       "trials\">"
@@ -137,6 +140,7 @@ std::string trials(const Ledger& l) {
     const std::string decision = report::decision_text(r);
     const char* kind = r.decision == Decision::kept          ? "kept"
                        : r.decision == Decision::rolled_back ? "back"
+                       : r.decision == Decision::pending     ? "pending"
                                                              : "none";
     std::string notes;
     for (const std::string& n : r.verdict.notes)
@@ -191,11 +195,13 @@ std::string decode_step(const Ledger& l) {
     return std::size_t{8};
   };
   std::string s = fmt::format(
-      "<section><h2>One decode step</h2><p class=note>{} launches in {:.1f} us, measured with the "
-      "clock read around each; it moves {}.</p>"
+      "<section><h2>One decode step</h2><p class=note>{} launches in {:.1f} us, {}; it moves "
+      "{}.</p>"
       "<svg class=step viewBox=\"0 0 1000 44\" preserveAspectRatio=none role=img "
       "aria-label=\"launches of one decode step\">\n",
-      l.decode_step.size(), end, report::bytes(l.decode_bytes));
+      l.decode_step.size(), end,
+      l.band.cases > 0 ? "simulated" : "measured with the clock read around each",
+      report::bytes(l.decode_bytes));
   for (const LaunchSpan& span : l.decode_step)
     s += fmt::format(
         "<rect class=c{} x={:.3f} y=2 width={:.3f} height=40><title>{} {:.1f} us, {:.1f} "

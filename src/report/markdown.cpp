@@ -51,11 +51,14 @@ std::string report_markdown(const Ledger& l) {
     s += "## Time after each kept change\n\n| after | decode step | prefill |\n|---|---|---|\n";
     for (const Waypoint& w : l.waterfall)
       s += fmt::format("| {} | {} | {} |\n", cell(w.name), ms(w.decode_ms), ms(w.prefill_ms));
+    const std::string where = l.band.cases > 0
+                                  ? fmt::format("Predicted for {} (costs {})", l.target, l.model_id)
+                                  : fmt::format("Measured on {} ({}, {} threads)", l.machine.cpu,
+                                                l.machine.isa, l.machine.threads);
     s += fmt::format(
-        "\nMeasured on {} ({}, {} threads): decode with {} tokens in the cache, prefill of {} "
-        "tokens. Each step is the one "
-        "before times the ratio measured in its trial.\n\n",
-        l.machine.cpu, l.machine.isa, l.machine.threads, l.decode_context, l.prefill_tokens);
+        "\n{}: decode with {} tokens in the cache, prefill of {} tokens. Each step is the one "
+        "before times the ratio of its trial.\n\n",
+        where, l.decode_context, l.prefill_tokens);
   }
   s += "## Trials\n\n| # | move | phase | place | sites | decision | time ratio | local error | "
        "model error | why |\n|---|---|---|---|---|---|---|---|---|---|\n";
@@ -69,8 +72,7 @@ std::string report_markdown(const Ledger& l) {
         r.local.done ? fmt::format("{:.1e}", r.local.error.relative()) : "",
         r.model.done ? fmt::format("{:.1e}", r.model.error.relative()) : "", cell(r.why));
   }
-  s += "\nA time ratio is after / before, the median of interleaved rounds with its 95 % "
-       "interval.\n\n";
+  s += "\nA time ratio is after / before: " + ratio_text(l) + "\n\n";
   s += "## Numerics\n\n| stage | against | largest error | of the largest logit | top-1 "
        "|\n|---|---|---|---|---|\n";
   numerics_row(&s, "captured", l.captured);
@@ -85,10 +87,8 @@ std::string report_markdown(const Ledger& l) {
     for (const KernelShare& k : shares)
       s += fmt::format("| {} | {} | {:.1f} | {:.1f} % | {:.1f} |\n", k.kernel, k.launches, k.us,
                        100 * k.us / total, k.us > 0 ? k.bytes / k.us / 1e3 : 0);
-    s += fmt::format(
-        "\nA step moves {}; that is {:.0f} % of the {:.1f} GB/s that {} threads read here.\n",
-        bytes(l.decode_bytes), 100 * l.decode_bandwidth_share, l.machine.bandwidth / 1e9,
-        l.machine.threads);
+    s += fmt::format("\nA step moves {}; that is {:.0f} % {}.\n", bytes(l.decode_bytes),
+                     100 * l.decode_bandwidth_share, bandwidth_text(l));
   }
   return s;
 }

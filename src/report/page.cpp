@@ -20,7 +20,7 @@ table { border-collapse:collapse; width:100%; font-variant-numeric:tabular-nums;
 thead th { color:var(--soft); font-size:12px; font-weight:600; white-space:nowrap; } .sortable thead th { cursor:pointer; } th.asc::after { content:" \25B2"; } th.desc::after { content:" \25BC"; }
 tbody th { font-weight:600; white-space:nowrap; } td.n,th.n { text-align:right; white-space:nowrap; } td small { display:block; font-size:11px; overflow-wrap:anywhere; }
 .scroll { overflow:auto; } th.why { min-width:260px; } #trials td:nth-child(4) { min-width:190px; max-width:300px; overflow-wrap:anywhere; } #filter { width:260px; margin:0 0 8px; }
-.tag { padding:1px 9px; border-radius:9px; border:1px solid; font-size:12px; white-space:nowrap; } .tag.kept { color:var(--good); } .tag.back { color:var(--bad); } .tag.none { color:var(--soft); }
+.tag { padding:1px 9px; border-radius:9px; border:1px solid; font-size:12px; white-space:nowrap; } .tag.kept { color:var(--good); } .tag.back { color:var(--bad); } .tag.none, .tag.pending { color:var(--soft); }
 tr.none td { color:var(--soft); } .good { color:var(--good); } .bad { color:var(--bad); }
 .two { display:grid; grid-template-columns:repeat(auto-fit,minmax(min(560px,100%),1fr)); gap:24px; } .bars td.bar { width:55%; } .bars i { display:block; height:14px; margin-top:3px; border-radius:3px; background:var(--accent); min-width:2px; }
 .step { width:100%; height:64px; display:block; border:1px solid var(--line); border-radius:6px; margin:0 0 10px; } .dot { display:inline-block; width:10px; height:10px; border-radius:2px; margin-right:7px; }

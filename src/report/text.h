@@ -34,6 +34,12 @@ struct KernelShare {
 };
 std::vector<KernelShare> kernel_shares(const Ledger& ledger);
 
+// "measured, median of 12", or "predicted; 9 of 10 of 25 published graph steps were off by ...".
+std::string how(const Ledger& ledger, const Comparison& comparison);
+// What a ratio of the trials is, with its interval: a sentence.
+std::string ratio_text(const Ledger& ledger);
+// "of the 10.2 GB/s that 2 threads read here"
+std::string bandwidth_text(const Ledger& ledger);
 // One or two sentences that say what came out.
 std::string verdict_sentence(const Ledger& ledger);
 

@@ -2,11 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <unordered_map>
 
 #include "base/error.h"
-#include "timeline/decimal.h"
+#include "timeline/operands.h"
 #include "timeline/theory.h"
 
 namespace tk {
@@ -20,76 +19,6 @@ constexpr double default_mhz = 1800;
 constexpr int most_cubes = 24;
 constexpr double memory_bytes_per_us = 1.6e6;
 constexpr double head_of_few_us = 0.4, head_of_vector_us = 1.0, head_of_cube_us = 1.45;
-
-struct Operand {
-  double elements = 1, bytes = 0;
-  std::vector<std::int64_t> dims;
-};
-
-double bytes_of(std::string_view type) {
-  struct Size {
-    std::string_view name;
-    double bytes;
-  };
-  constexpr Size sizes[] = {{"DT_BF16", 2}, {"BF16", 2},   {"FLOAT16", 2}, {"FLOAT", 4},
-                            {"INT8", 1},    {"UINT8", 1},  {"INT16", 2},   {"INT32", 4},
-                            {"INT64", 8},   {"UINT32", 4}, {"UINT64", 8},  {"BOOL", 1},
-                            {"DOUBLE", 8},  {"INT4", 0.5}};
-  for (const Size& s : sizes)
-    if (s.name == type) return s.bytes;
-  return 0;
-}
-
-// "16,7168;7168" with "DT_BF16;FLOAT". False where a shape or type is not known.
-bool operands_of(std::string_view shapes, std::string_view types, std::vector<Operand>& out) {
-  out.clear();
-  if (shapes.empty()) return false;
-  for (;;) {
-    const std::size_t at = shapes.find(';'), type_at = types.find(';');
-    std::string_view shape = shapes.substr(0, at);
-    Operand o;
-    const double size = bytes_of(trimmed(types.substr(0, type_at)));
-    if (size == 0) return false;
-    while (!shape.empty()) {
-      const std::size_t comma = shape.find(',');
-      const auto n = decimal_int(shape.substr(0, comma));
-      if (!n || *n < 0 || *n > (std::int64_t{1} << 40)) return false;
-      o.dims.push_back(*n);
-      o.elements *= static_cast<double>(*n);
-      shape = comma == shape.npos ? std::string_view() : shape.substr(comma + 1);
-    }
-    o.bytes = o.elements * size;
-    out.push_back(std::move(o));
-    if (at == shapes.npos) return type_at == types.npos;
-    if (type_at == types.npos) return false;
-    shapes.remove_prefix(at + 1);
-    types.remove_prefix(type_at + 1);
-  }
-}
-
-double sum_bytes(const std::vector<Operand>& v) {
-  double sum = 0;
-  for (const Operand& o : v) sum += o.bytes;
-  return sum;
-}
-
-// Multiplications and additions of a matrix product, by sizes only, so that transposed and blocked
-// operands need no care: |A| |B| |out| is (batch^3) (M N K)^2. 0: not a plain product.
-double operations_of(const std::vector<Operand>& in, const Operand& out) {
-  if (in.size() < 2) return 0;
-  const Operand &a = in[0], &b = in[1];
-  if (a.elements <= 0 || b.elements <= 0 || out.elements <= 0) return 0;
-  double batch = 1;
-  if (a.dims.size() == 3 && b.dims.size() == 3 && out.dims.size() == 3) {
-    // Which axis is the batch differs by operator; it is one that all three have.
-    for (const std::int64_t d : b.dims)
-      if (std::count(a.dims.begin(), a.dims.end(), d) &&
-          std::count(out.dims.begin(), out.dims.end(), d))
-        batch = std::max(batch, static_cast<double>(d));
-    if (batch <= 1) return 0;
-  }
-  return 2 * std::sqrt(a.elements * b.elements * out.elements / batch);
-}
 
 bool reads_each_operand_once(Role role, std::string_view type) {
   switch (role) {
@@ -126,7 +55,7 @@ Theory compute_theory(const Timeline& t, const StepOps& ops, const std::vector<R
   cubes = std::min<std::uint32_t>(cubes ? cubes : most_cubes, most_cubes);
   const double cube_per_us = operations_per_cycle * cubes * mhz;
   out.ops.resize(ops.size());
-  std::vector<Operand> in, result;
+  std::vector<ShapeOperand> in, result;
   for (std::size_t op = 0; op < ops.size(); ++op) {
     const Kernel& k = t.kernels[ops.ops[op]];
     const Role role = roles[k.type];

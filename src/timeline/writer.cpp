@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <ctime>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -48,7 +49,43 @@ std::string shapes(std::string_view text) {
   return text.empty() ? "N/A" : cat("\"\"\"", text, "\"\"\"");
 }
 
-std::string kernel_csv(const Timeline& t) {
+// The columns behind Context ID. Total cycles are those of all cores that the kernel ran on;
+// cube_utilization is of all that the device has (as the profiler has it: cycles over frequency,
+// cores and Duration).
+std::string counter_cells(const PipeCounters& c, Ns duration) {
+  std::string out;
+  const auto time = [&](double us) { out += us < 0 ? ",N/A" : fmt::format(",{:.3f}", us); };
+  const auto share = [&](double us, double of) {
+    time(us);
+    out += us < 0 ? ",N/A" : fmt::format(",{:.3f}", of > 0 ? us / of : 0.0);
+  };
+  const auto cycles = [&](double us, int cores) {
+    const long long n = std::llround(std::max(0.0, us) * c.mhz * cores);
+    out += us < 0 ? ",N/A" : fmt::format(",{}", n);
+    return static_cast<double>(n);
+  };
+  constexpr double unknown = -1;
+  time(c.aicore);
+  const double cube_cycles = cycles(c.aicore, c.cubes);
+  share(c.mac, c.aicore);
+  share(unknown, c.aicore);  // scalar
+  share(unknown, c.aicore);  // mte1
+  share(c.aic_mte2, c.aicore);
+  share(unknown, c.aicore);  // fixpipe
+  out += ",N/A";             // icache
+  time(c.aiv);
+  cycles(c.aiv, c.vectors);
+  share(c.vec, c.aiv);
+  share(unknown, c.aiv);
+  share(c.aiv_mte2, c.aiv);
+  share(c.aiv_mte3, c.aiv);
+  out += ",N/A";
+  const double most = c.mhz * c.cubes_of_device * static_cast<double>(duration) / 1e3;
+  out += c.aicore < 0 || most <= 0 ? ",N/A" : fmt::format(",{:.3f}", 100 * cube_cycles / most);
+  return out;
+}
+
+std::string kernel_csv(const Timeline& t, const std::vector<PipeCounters>& collected) {
   const auto waits = wait_times(t);
   bool modules = false;
   for (const Kernel& k : t.kernels) modules = modules || k.module;
@@ -67,7 +104,9 @@ std::string kernel_csv(const Timeline& t) {
         k.stream >= 0 ? std::to_string(k.stream) : "N/A", cell(t.text(k.name)),
         cell(t.text(k.type)), k.has_task ? "dynamic" : "N/A", cell(t.text(k.core_text)),
         t.absolute_us(k.start), ns_to_us(k.duration), ns_to_us(waits[i]), k.blocks,
-        shapes(t.text(k.in_shapes)), cell(t.text(k.in_types)), shapes(t.text(k.out_shapes)), none);
+        shapes(t.text(k.in_shapes)), cell(t.text(k.in_types)), shapes(t.text(k.out_shapes)),
+        i < collected.size() && collected[i].collected() ? counter_cells(collected[i], k.duration)
+                                                         : none);
     if (modules) out += cat(',', cell(t.text(k.module)));
     out += '\n';
   }
@@ -242,7 +281,7 @@ fs::path write_profile(const Timeline& t, const fs::path& folder, const WriteOpt
   fs::create_directories(out);
   const auto by_step = kernels_by_step(t);
   const auto steps = summarize_steps(t, by_step);
-  write_file(out / "kernel_details.csv", kernel_csv(t));
+  write_file(out / "kernel_details.csv", kernel_csv(t, o.counters));
   write_file(out / "trace_view.json", trace_json(t, steps));
   write_file(out / "op_statistic.csv", op_statistic(t));
   write_file(out / "step_trace_time.csv", step_trace(steps));

@@ -10,10 +10,21 @@
 
 namespace tk {
 
+// Pipe counters of one kernel (VN-29), us; below 0: not modelled, written as N/A.
+struct PipeCounters {
+  double aicore = -1, mac = -1, aic_mte2 = -1;
+  double aiv = -1, vec = -1, aiv_mte2 = -1, aiv_mte3 = -1;
+  double mhz = 0;
+  int cubes = 0, vectors = 0;  // that the kernel ran on
+  int cubes_of_device = 0;     // for cube_utilization
+  bool collected() const { return aicore >= 0 || aiv >= 0; }
+};
+
 struct WriteOptions {
   std::string producer;  // "tokamak run", "tokamak simulate a3 ..."; never empty
   int rank = 0;
   std::string level = "Level1";
+  std::vector<PipeCounters> counters = {};  // of Timeline::kernels, in order; empty: none
 };
 
 // Makes DIR/<host>_<pid>_<time>_ascend_pt/ASCEND_PROFILER_OUTPUT/{kernel_details.csv,

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "graph/limits.h"
 #include "moves/fuse/sites.h"
-#include "npu/estimate.h"
+#include "npu/clock.h"
 #include "trial/chains.h"
 #include "trial/parallel_sites.h"
 #include "trial/rows.h"
@@ -54,12 +54,13 @@ class Analysis {
   }
 
  private:
-  double decode_ms() const {
+  double decode_ms() {
     const Scenario& s = out_.scenario;
-    return estimate_step(decode_, *find_device(name_of(s.target)),
-                         {s.batch, s.batch, options_.decode_context + 1, options_.block_size})
-               .seconds *
-           1e3;
+    const Simulation step =
+        NpuClock(name_of(s.target))
+            .step(decode_, {s.batch, s.batch, options_.decode_context + 1, options_.block_size});
+    out_.band = step.band.p90;
+    return step.step_ms();
   }
 
   void decompose(const Graph& graph, const std::string& phase) {
@@ -121,9 +122,9 @@ class Analysis {
   }
 
   // With what was refused at the same place as evidence: no operator of the tree does it.
-  void request(const Graph& graph, const std::string& phase, const StepSize& size) {
+  void request(const Graph& graph, const std::string& phase, const StepShape& size) {
     for (OperatorRequest& r :
-         operator_requests(graph, phase, *find_device(name_of(out_.scenario.target)), size)) {
+         operator_requests(graph, phase, NpuClock(name_of(out_.scenario.target)), size)) {
       for (const SiteVerdict& s : out_.sites)
         if (!s.verdict.ok() && s.phase == phase && s.place == r.module)
           r.refused.push_back(cat(s.id, " ", s.operators, ": ", s.verdict.reason));

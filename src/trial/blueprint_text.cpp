@@ -74,8 +74,10 @@ std::string to_json(const Blueprint& b) {
                                       {"after_us", r.after_s * 1e6},
                                       {"part_of_step", r.gain_s() / r.step_s}});
   j["gate"] = {{"passed", b.gate.empty()}, {"missing", b.gate}};
-  j["decode_step"] = {
-      {"kind", "estimated"}, {"unfused_ms", b.decode_ms_before}, {"fused_ms", b.decode_ms_after}};
+  j["decode_step"] = {{"kind", "predicted"},
+                      {"unfused_ms", b.decode_ms_before},
+                      {"fused_ms", b.decode_ms_after},
+                      {"band_p90_error", b.band}};
   return j.dump(2) + "\n";
 }
 

@@ -1,4 +1,4 @@
-// What the moves after one can still make of a graph, by estimated time: sites overlap, so a move
+// What the moves after one can still make of a graph, by predicted time: sites overlap, so a move
 // that costs by itself can make room for one that pays more, and one that pays can stand in the way
 // of a better one (FU-61).
 #pragma once

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "npu/estimate.h"
+#include "npu/clock.h"
 
 namespace tk {
 namespace {
@@ -23,8 +23,9 @@ Future future(const std::string& name, const std::vector<std::string>& disabled 
   OptimizeOptions o;
   o.target = Target::a2;
   o.disabled = disabled;
-  const Seconds seconds = [](const Graph& g) {
-    return estimate_step(g, *find_device("a2"), {1, 1, 65, 128}).seconds;
+  const NpuClock clock("a2");
+  const Seconds seconds = [&](const Graph& g) {
+    return clock.step(g, {1, 1, 65, 128}).step_ms() / 1e3;
   };
   return future_of(case_of(name), *find_move("absorb_mla"), Phase::decode, o, seconds);
 }

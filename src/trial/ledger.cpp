@@ -63,6 +63,16 @@ Json json_of(const LedgerRow& r) {
           {"seconds", r.seconds}};
 }
 
+// Null when times were measured.
+Json prediction_of(const Ledger& l) {
+  if (l.band.cases == 0) return nullptr;
+  return {{"kind", l.band.kind},
+          {"cases", l.band.cases},
+          {"median_error", l.band.median},
+          {"p90_error", l.band.p90},
+          {"cost_id", l.model_id}};
+}
+
 }  // namespace
 
 std::string_view name_of(Decision decision) {
@@ -71,6 +81,8 @@ std::string_view name_of(Decision decision) {
       return "kept";
     case Decision::rolled_back:
       return "rolled back";
+    case Decision::pending:
+      return "pending";
     case Decision::not_tried:
       return "not tried";
   }
@@ -137,6 +149,7 @@ std::string to_json(const Ledger& l) {
                   {{"captured_decode", json_of(l.captured_decode)},
                    {"decode", json_of(l.total_decode)},
                    {"prefill", json_of(l.total_prefill)}}},
+                 {"prediction", prediction_of(l)},
                  {"waterfall", waterfall},
                  {"rows", rows},
                  {"decode_step", step},

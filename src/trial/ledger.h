@@ -18,14 +18,17 @@ struct Timing {
   int rounds = 0;
 };
 
-// Two alternatives: timed in turn on this machine, or estimated for a device.
+// Two alternatives: timed in turn on this machine, or predicted for a device.
 struct Comparison {
-  std::string metric;             // "decode step, batch 1, 64 tokens in the cache"
-  std::string kind = "measured";  // or "estimated": from the operators' own cost, without a spread
+  std::string metric;  // "decode step, batch 1, 64 tokens in the cache"
+  // or "predicted": simulated for a device (npu/clock.h); min, max and the interval of the ratio
+  // are then the band of the prediction
+  std::string kind = "measured";
   Timing before, after;
-  double ratio = 1;                      // median over the rounds of after / before
-  double ratio_low = 1, ratio_high = 1;  // 95 % interval of that median
-  bool measured = false;                 // there are figures
+  double ratio = 1;                                      // median over the rounds of after / before
+  double ratio_low = 1, ratio_high = 1;                  // 95 % interval of that median
+  bool measured = false;                                 // there are figures
+  std::int64_t launches_before = 0, launches_after = 0;  // of predicted steps
   bool faster() const { return measured && ratio_high < 1; }
   bool slower() const { return measured && ratio_low > 1; }
 };
@@ -39,7 +42,8 @@ struct NumericCheck {
   std::string detail;  // why it failed or was not done
 };
 
-enum class Decision : std::uint8_t { kept, rolled_back, not_tried };
+// pending: right, and which is faster is below the band of the prediction (VN-112).
+enum class Decision : std::uint8_t { kept, rolled_back, not_tried, pending };
 std::string_view name_of(Decision decision);
 
 struct LedgerRow {
@@ -86,6 +90,13 @@ struct Ledger {
   } machine;
   std::string target = "cpu";
   std::int64_t prefill_tokens = 0, decode_context = 0, decode_batch = 1;  // of all timings
+  // Of predicted steps: error over published cases, and the id of the costs.
+  struct PredictionBand {
+    std::string kind;
+    int cases = 0;  // 0: nothing is predicted
+    double median = 0, p90 = 0;
+  } band;
+  std::string model_id;
   CacheSpec cache;
   std::vector<LedgerRow> rows;
   std::vector<Waypoint> waterfall;         // captured, cached, then each kept move

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <optional>
 #include <thread>
 
 #include "base/error.h"
 #include "cpu/kernels/bandwidth.h"
 #include "graph/rewrite.h"
-#include "npu/estimate.h"
+#include "npu/clock.h"
 #include "trial/engine_model.h"
 #include "trial/future.h"
 #include "trial/machine.h"
@@ -148,8 +149,8 @@ class Pipeline {
     row.model = ledger().cached;
     row.nodes_before = ledger().model.captured_nodes;
     row.nodes_after = ledger().model.cached_nodes;
-    if (device_ == nullptr) say("timing the captured graph against the cached one");
-    if (device_ == nullptr) {
+    if (!npu_) say("timing the captured graph against the cached one");
+    if (!npu_) {
       row.decode = captured_against(*current_);
       ledger().waterfall.push_back({"captured graph, no cache", row.decode.before.median_ms, 0});
     }
@@ -199,7 +200,7 @@ class Pipeline {
     const Graph& graph;
   };
   Comparison compare(Phase phase, const Side& a, const Side& b, double budget) {
-    if (device_ != nullptr) return compare_estimates(phase, a.graph, b.graph);
+    if (npu_) return compare_predictions(phase, a.graph, b.graph);
     return phase == Phase::decode ? time_decode(a.runner, b.runner, budget)
                                   : time_prefill(a.runner, b.runner, budget);
   }
@@ -219,24 +220,30 @@ class Pipeline {
                : cat("prefill of ", prefill_tokens_, " tokens");
   }
 
-  Estimate estimate_of(Phase phase, const Graph& g) const {
-    const StepSize size{phase == Phase::decode ? 1 : prefill_tokens_, 1,
-                        phase == Phase::decode ? decode_context_ + 1 : prefill_tokens_,
-                        o_.block_size};
-    return estimate_step(g, *device_, size);
+  Simulation predict(Phase phase, const Graph& g) const {
+    const bool decode = phase == Phase::decode;
+    return npu_->step(g, {decode ? 1 : prefill_tokens_, 1,
+                          decode ? decode_context_ + 1 : prefill_tokens_, o_.block_size});
   }
-  Comparison compare_estimates(Phase phase, const Graph& a, const Graph& b) const {
-    const auto timing_of = [&](const Graph& g) {
-      const double ms = estimate_of(phase, g).seconds * 1e3;
-      return Timing{ms, ms, ms, 1};
+  Comparison compare_predictions(Phase phase, const Graph& a, const Graph& b) const {
+    const Simulation before = predict(phase, a);
+    const Simulation after = predict(phase, b);
+    const auto timing_of = [](const Simulation& s) {
+      const double ms = s.step_ms();
+      return Timing{ms, ms / (1 + s.band.p90), ms * (1 + s.band.p90), 1};
     };
+    const Difference d = difference(before, after);
     Comparison c;
     c.metric = metric(phase);
-    c.kind = "estimated";
-    c.before = timing_of(a);
-    c.after = timing_of(b);
-    c.ratio = c.ratio_low = c.ratio_high = c.after.median_ms / c.before.median_ms;
+    c.kind = "predicted";
+    c.before = timing_of(before);
+    c.after = timing_of(after);
+    c.ratio = d.ratio;
+    c.ratio_low = d.low;
+    c.ratio_high = d.high;
     c.measured = true;
+    c.launches_before = static_cast<std::int64_t>(before.spans.size());
+    c.launches_after = static_cast<std::int64_t>(after.spans.size());
     return c;
   }
 
@@ -319,7 +326,7 @@ class Pipeline {
     } else if (judge_local(move, now, group, &row)) {
       next = phase == Phase::decode ? runner(prefill_, candidate) : runner(candidate, decode_);
       judge(phase, now, candidate, *next, &row);
-      if (device_ != nullptr && row.model.passed) weigh_futures(move, phase, now, candidate, &row);
+      if (npu_ && row.model.passed) weigh_futures(move, phase, now, candidate, &row);
     }
     row.seconds = seconds_since(start);
     const Decision decision = row.decision;
@@ -387,12 +394,17 @@ class Pipeline {
     const bool decode = phase == Phase::decode;
     Comparison& c = decode ? row->decode : row->prefill;
     c = compare(phase, {*current_, before}, {next, after}, 1.5);
-    const std::string figure = cat(percent(c.ratio), device_ != nullptr ? " (estimated)" : "");
+    const std::string figure =
+        cat(percent(c.ratio), npu_ ? cat(" (predicted; ratio ", short_of(c.ratio), ", band ",
+                                         short_of(c.ratio_low), " to ", short_of(c.ratio_high), ")")
+                                   : "");
     if (c.faster()) {
       row->decision = Decision::kept;
       row->why = cat(figure, " in ", c.metric);
     } else if (c.slower()) {
       row->why = cat("right, but slower: ", figure, " in ", c.metric);
+    } else if (npu_) {
+      judge_within_band(c, figure, row);
     } else if (row->nodes_after < row->nodes_before) {
       row->decision = Decision::kept;
       row->why = cat("no difference beyond noise (", figure, "), and ",
@@ -402,10 +414,23 @@ class Pipeline {
     }
   }
 
-  // Times are estimated here, so what comes after is looked at too: sites overlap.
+  // VN-112: which is faster cannot be told. FU-52 takes a gain with fewer kernels all the same.
+  static void judge_within_band(const Comparison& c, const std::string& figure, LedgerRow* row) {
+    if (c.ratio <= 1 && c.launches_after < c.launches_before) {
+      row->decision = Decision::kept;
+      row->why = cat("no difference beyond the band: ", figure, "; ",
+                     c.launches_before - c.launches_after, " kernels fewer");
+      return;
+    }
+    row->decision = Decision::pending;
+    row->why = cat("right, but below the band of the prediction: ", figure, " in ", c.metric,
+                   "; to be measured on the device");
+  }
+
+  // A prediction takes no run, so what comes after is looked at too: sites overlap.
   void weigh_futures(const Move& move, Phase phase, const Graph& before, const Graph& after,
                      LedgerRow* row) {
-    const Seconds seconds = [&](const Graph& g) { return estimate_of(phase, g).seconds; };
+    const Seconds seconds = [&](const Graph& g) { return predict(phase, g).step_ms() / 1e3; };
     const Future with = future_of(after, move, phase, o_, seconds);
     const Future without = future_of(before, move, phase, o_, seconds);
     const bool kept = row->decision == Decision::kept;
@@ -415,11 +440,13 @@ class Pipeline {
         percent(kept ? without.seconds / with.seconds : with.seconds / without.seconds);
     const std::string winners = kept ? only_in(without, with) : only_in(with, without);
     const std::string losers = kept ? only_in(with, without) : only_in(without, with);
+    // What is pending by itself is not kept for its own gain.
+    if (row->decision == Decision::pending && winners.empty()) return;
     row->decision = kept ? Decision::rolled_back : Decision::kept;
     row->why += cat(kept ? "; but it loses to " : "; but it makes room for ",
                     winners.empty() ? "what comes after" : winners,
                     losers.empty() ? "" : cat(" instead of ", losers), ": ", figure,
-                    " with all that follows (estimated)");
+                    " with all that follows (predicted)");
   }
   static constexpr double least_gain = 0.005;
 
@@ -427,6 +454,12 @@ class Pipeline {
     char text[64];
     std::snprintf(text, sizeof text, "%.1f %% %s", std::abs(1 - ratio) * 100,
                   ratio <= 1 ? "less time" : "more time");
+    return text;
+  }
+
+  static std::string short_of(double ratio) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.3f", ratio);
     return text;
   }
 
@@ -438,13 +471,13 @@ class Pipeline {
     const Graph& cached = prepared_.cached.graph;
     ledger().total_decode = compare(Phase::decode, {*start_, cached}, {*current_, decode_}, 2);
     ledger().total_prefill = compare(Phase::prefill, {*start_, cached}, {*current_, prefill_}, 2);
-    if (device_ == nullptr) ledger().captured_decode = captured_against(*current_);
+    if (!npu_) ledger().captured_decode = captured_against(*current_);
     ledger().model.decode_nodes = static_cast<std::int64_t>(decode_.n_nodes());
     ledger().model.prefill_nodes = static_cast<std::int64_t>(prefill_.n_nodes());
-    if (device_ == nullptr)
+    if (!npu_)
       record_step();
     else
-      record_estimate();
+      record_prediction();
     Deployment& d = out_.deployment;
     prefill_.erase_unused_weights();
     decode_.erase_unused_weights();
@@ -491,29 +524,35 @@ class Pipeline {
     if (seconds > 0) ledger().decode_bandwidth_share = bytes / seconds / ledger().machine.bandwidth;
   }
 
-  // The decode step of the result, kernel after kernel.
-  void record_estimate() {
-    double at = 0;
-    for (const KernelEstimate& k : estimate_of(Phase::decode, decode_).kernels) {
+  // The decode step of the result as it was simulated.
+  void record_prediction() {
+    const Simulation step = predict(Phase::decode, decode_);
+    ledger().model_id = step.cost_id;
+    for (const sim::Span& span : step.spans) {
+      const sim::Launch& l = step.plan.launches[static_cast<std::size_t>(span.launch)];
+      const sim::LaunchText& text = step.plan.texts[static_cast<std::size_t>(l.text)];
       LaunchSpan s;
-      s.name = k.node->op->name;
-      s.kernel = k.cost.cube > 0 ? "cube" : "vector";
-      s.module = k.node->loc != nullptr ? k.node->loc->module : "";
-      s.start_us = at * 1e6;
-      s.duration_us = k.seconds * 1e6;
-      s.bytes = static_cast<std::int64_t>(k.cost.read + k.cost.written);
-      at += k.seconds;
-      ledger().decode_bytes += k.cost.read + k.cost.written;
+      s.name = text.type;
+      s.kernel = core_name(l.engine);
+      s.module = text.module;
+      s.start_us = static_cast<double>(span.start - step.begin) / 1e6;
+      s.duration_us = static_cast<double>(span.end - span.start) / 1e6;
+      s.bytes = span.hbm_read + span.hbm_write + span.l2_bytes;
       ledger().decode_step.push_back(std::move(s));
     }
-    ledger().machine.bandwidth = device_->memory_rate;
-    if (at > 0) ledger().decode_bandwidth_share = ledger().decode_bytes / at / device_->memory_rate;
+    ledger().band = {step.band.kind, step.band.cases, step.band.median, step.band.p90};
+    ledger().decode_bytes = static_cast<double>(step.hbm_bytes);
+    ledger().machine.bandwidth = static_cast<double>(step.params.hbm_rate);
+    ledger().decode_bandwidth_share =
+        ledger().decode_bytes / (step.step_ms() / 1e3) / ledger().machine.bandwidth;
   }
 
   const CapturedModel& model_;
   const Golden* golden_;
   const OptimizeOptions& o_;
-  const Device* device_ = find_device(name_of(o_.target));  // null: this machine, measured
+  // Empty: this machine, measured.
+  const std::optional<NpuClock> npu_ =
+      o_.target == Target::cpu ? std::nullopt : std::optional<NpuClock>(name_of(o_.target));
   const Clock::time_point begin_ = Clock::now();
   Optimized out_;
   Prepared prepared_;

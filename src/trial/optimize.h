@@ -18,8 +18,8 @@
 namespace tk {
 
 struct OptimizeOptions {
-  // For a2 and a3 numerics are those of the operators' references here, and times are estimated
-  // from the operators' own cost (npu/estimate.h).
+  // For a2 and a3 numerics are those of the operators' references here, and times are predicted
+  // by the virtual NPU (npu/clock.h).
   Target target = Target::cpu;
   bool take_pending = false;  // sites that are pending only because no document names the device
   int threads = 0;            // 0: all cores

@@ -1,12 +1,14 @@
 #include "trial/requests.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <unordered_map>
 
 #include "base/error.h"
 #include "graph/rewrite.h"
+#include "npu/node_cost.h"
 #include "trial/site_check.h"
 
 namespace tk {
@@ -21,18 +23,70 @@ std::string block_of(const std::string& module) {
   return module.substr(0, module.find('.', digit));
 }
 
+// The kernels that a node is launched as.
+struct Kernels {
+  const Node* node = nullptr;
+  Cost cost;
+  double seconds = 0;
+  int launches = 0;  // more than one: torch_npu has no operator for it
+  std::vector<const KernelWork*> works;
+};
+
+double seconds_of(const sim::Span& s) { return static_cast<double>(s.end - s.start) / 1e12; }
+
+// In the graph's order, with the times of a simulated step.
+std::vector<Kernels> kernels_of(const Step& step, const Simulation& simulated, const SymEnv& env,
+                                const Load& load) {
+  std::vector<double> seconds(step.kernels().size());
+  for (const sim::Span& s : simulated.spans)
+    seconds.at(static_cast<std::size_t>(s.launch)) += seconds_of(s);
+  std::vector<Kernels> all;
+  for (std::size_t i = 0; i < seconds.size(); ++i) {
+    const KernelWork& work = step.kernels()[i];
+    if (all.empty() || all.back().node != work.node)
+      all.push_back({work.node, cost_of(*work.node, env, load), 0, 0, {}});
+    all.back().seconds += seconds[i];
+    ++all.back().launches;
+    all.back().works.push_back(&work);
+  }
+  return all;
+}
+
 // What one kernel could do with its neighbours.
-bool fusable(const KernelEstimate& k) {
+bool fusable(const Kernels& k) {
   return k.launches == 1 && k.cost.cube == 0 && k.node->op->updates.empty() &&
          !k.node->op->name.starts_with("npu.");
+}
+
+// All that the kernels compute, in one that moves `cost`.
+double seconds_of_one(const std::vector<const Kernels*>& kernels, const Cost& cost,
+                      const NpuClock& clock, const StepShape& shape) {
+  Step step;
+  KernelWork one;
+  one.type = "Fused";
+  for (const Kernels* k : kernels)
+    for (const KernelWork* w : k->works) {
+      one.vector_bytes += w->vector_bytes;
+      one.bits = w->bits;
+      one.products.insert(one.products.end(), w->products.begin(), w->products.end());
+      if (!w->products.empty()) one.family = k->works.size() > 1 ? Family::attention : w->family;
+    }
+  const auto bytes = [](double b) { return std::max<std::int64_t>(1, std::llround(b)); };
+  const int in = step.tensor(TensorKind::state, bytes(cost.read));
+  const int out = step.tensor(TensorKind::activation, bytes(cost.written));
+  one.operands = {{in, bytes(cost.read), false}, {out, bytes(cost.written), true}};
+  step.add(std::move(one));
+  double seconds = 0;
+  for (const sim::Span& s : clock.step(step, shape).spans) seconds += seconds_of(s);
+  return seconds;
 }
 
 // Chains of kernels, by number. A node joins the chains of its inputs, and makes them one, unless a
 // path from one of them leads through a node outside.
 class Chains {
  public:
-  explicit Chains(const std::vector<KernelEstimate>& kernels) {
-    for (const KernelEstimate& k : kernels) kernels_[k.node] = &k;
+  explicit Chains(const std::vector<Kernels>& kernels) {
+    for (const Kernels& k : kernels) kernels_[k.node] = &k;
   }
 
   std::vector<std::vector<const Node*>> run(const Graph& graph) {
@@ -100,7 +154,7 @@ class Chains {
     left_[n] = std::move(left);
   }
 
-  std::unordered_map<const Node*, const KernelEstimate*> kernels_;
+  std::unordered_map<const Node*, const Kernels*> kernels_;
   std::unordered_map<const Node*, std::set<int>> left_;
   std::unordered_map<const Node*, int> chain_;
   std::vector<Chain> chains_;
@@ -140,18 +194,21 @@ std::string name_of_chain(const std::vector<const Node*>& kernels) {
 }  // namespace
 
 std::vector<OperatorRequest> operator_requests(const Graph& graph, const std::string& phase,
-                                               const Device& device, const StepSize& size) {
-  const Estimate estimate = estimate_step(graph, device, size);
-  const SymEnv env = symbols_of(size);
-  std::unordered_map<const Node*, const KernelEstimate*> kernels;
-  for (const KernelEstimate& k : estimate.kernels) kernels[k.node] = &k;
+                                               const NpuClock& clock, const StepShape& shape) {
+  const Step step = lower_graph(graph, shape, {});
+  const Simulation simulated = clock.step(step, shape);
+  const SymEnv env = symbols_of(shape);
+  const std::vector<Kernels> all_kernels =
+      kernels_of(step, simulated, env, {static_cast<double>(shape.kv_len)});
+  std::unordered_map<const Node*, const Kernels*> kernels;
+  for (const Kernels& k : all_kernels) kernels[k.node] = &k;
   std::unordered_map<const Node*, std::int64_t> position;
   for (const Node* n : nodes(graph))
     position.emplace(n, static_cast<std::int64_t>(position.size()));
 
   // Chains of one kind, which all layers have.
   std::map<std::string, std::vector<std::vector<const Node*>>> kinds;
-  for (std::vector<const Node*>& chain : Chains(estimate.kernels).run(graph)) {
+  for (std::vector<const Node*>& chain : Chains(all_kernels).run(graph)) {
     std::string kind = class_of_module(module_of(*chain.front()));
     for (const Node* n : chain) {
       kind += cat(" ", n->op->name);
@@ -163,6 +220,7 @@ std::vector<OperatorRequest> operator_requests(const Graph& graph, const std::st
   for (const auto& [kind, chains] : kinds) {
     const auto places = static_cast<std::int64_t>(chains.size());
     std::vector<const Node*> real;
+    std::vector<const Kernels*> parts;
     Cost all;
     double before = 0;
     int launches = 0;
@@ -170,10 +228,9 @@ std::vector<OperatorRequest> operator_requests(const Graph& graph, const std::st
       const auto it = kernels.find(n);
       if (it == kernels.end()) continue;
       real.push_back(n);
+      parts.push_back(it->second);
       all.read += it->second->cost.read;
       all.written += it->second->cost.written;
-      all.vector += it->second->cost.vector;
-      all.cube += it->second->cost.cube;
       before += it->second->seconds;
       launches += it->second->launches;
     }
@@ -186,7 +243,7 @@ std::vector<OperatorRequest> operator_requests(const Graph& graph, const std::st
       for (const auto& v : cut.graph.weights()) one.read += bytes_of(v->type, env);
       for (const Value* v : cut.graph.outputs()) one.written += bytes_of(v->type, env);
     }
-    const double after = kernel_seconds(one, device);
+    const double after = seconds_of_one(parts, one, clock, shape);
     if (after >= before) continue;
     const Node& first = *real.front();
     OperatorRequest r;
@@ -197,12 +254,12 @@ std::vector<OperatorRequest> operator_requests(const Graph& graph, const std::st
       r.where = cat(first.loc->file, ":", first.loc->line);
     r.chain = text_of(cut.graph.clone());
     r.places = places;
-    r.tokens = size.tokens;
+    r.tokens = shape.tokens;
     r.kernels = launches;
     r.bytes = all.read + all.written - one.read - one.written;
     r.before_s = before * static_cast<double>(places);
     r.after_s = after * static_cast<double>(places);
-    r.step_s = estimate.seconds;
+    r.step_s = simulated.step_ms() / 1e3;
     found.push_back(std::move(r));
   }
   std::vector<OperatorRequest> out;

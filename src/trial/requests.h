@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "graph/graph.h"
-#include "npu/estimate.h"
+#include "npu/clock.h"
 
 namespace tk {
 
@@ -35,6 +35,6 @@ constexpr double clear_seconds = 20e-6;
 // Those of a fused graph, the largest gain first. A chain is what is connected, has no product and
 // no operator of torch_npu in it, and could be one kernel: nothing leaves it and comes back.
 std::vector<OperatorRequest> operator_requests(const Graph& graph, const std::string& phase,
-                                               const Device& device, const StepSize& size);
+                                               const NpuClock& clock, const StepShape& shape);
 
 }  // namespace tk

@@ -1,4 +1,4 @@
-#include "npu/estimate.h"
+#include "npu/node_cost.h"
 
 #include <algorithm>
 #include <set>
@@ -27,28 +27,7 @@ Attr concrete_attr(const Attr& a, const SymEnv& env) {
   return a;
 }
 
-// What has no operator of torch_npu there is several kernels of aten: blocks gathered, products,
-// softmax; what was gathered is written and read again.
-int kernels_of(const Node& n) {
-  if (n.is("tk.paged_attention")) return 6;
-  if (n.is("tk.mla_paged_attention")) return 8;
-  if (n.is("tk.cache_write")) return 2;
-  return 1;
-}
-
-double seconds_of(const Node& n, Cost c, const Device& d) {
-  const int kernels = kernels_of(n);
-  if (kernels > 1) c.read *= 3;
-  return kernel_seconds(c, d) + (kernels - 1) * d.vector_floor_s;
-}
-
 }  // namespace
-
-double kernel_seconds(const Cost& c, const Device& d) {
-  const double floor = c.cube > 0 ? d.cube_floor_s : d.vector_floor_s;
-  return std::max({c.cube / d.cube_flops, c.vector / d.vector_flops,
-                   (c.read + c.written) / d.memory_rate, floor});
-}
 
 Cost cost_of(const Node& node, const SymEnv& env, const Load& load) {
   std::vector<Value> values(node.inputs.size());
@@ -102,33 +81,6 @@ std::unordered_set<const Value*> known_at_load(const Graph& graph) {
     for (const auto& v : n->outputs) known.insert(v.get());
   }
   return known;
-}
-
-Estimate estimate(const Graph& graph, const Device& device, const SymEnv& env, const Load& load) {
-  Estimate e;
-  const std::unordered_set<const Value*> known = known_at_load(graph);
-  for (const Node* n : nodes(graph)) {
-    if (known.count(n->out()) != 0) continue;
-    if (n->op->view != nullptr) continue;
-    KernelEstimate k{n, cost_of(*n, env, load), 0, kernels_of(*n)};
-    k.seconds = seconds_of(*n, k.cost, device);
-    e.seconds += k.seconds;
-    e.kernels.push_back(k);
-  }
-  return e;
-}
-
-SymEnv symbols_of(const StepSize& size) {
-  const std::int64_t blocks = (size.kv_len + size.block_size - 1) / size.block_size;
-  return {{"T", size.tokens},
-          {"B", size.sequences},
-          {"R", size.sequences},
-          {"MB", blocks},
-          {"NB", blocks * size.sequences + 1}};
-}
-
-Estimate estimate_step(const Graph& graph, const Device& device, const StepSize& size) {
-  return estimate(graph, device, symbols_of(size), {static_cast<double>(size.kv_len)});
 }
 
 }  // namespace tk

@@ -1,0 +1,167 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "base/error.h"
+#include "npu/calibrate/fit.h"
+#include "npu/calibrate/microbench.h"
+#include "npu/calibrate/replay.h"
+#include "timeline/writer.h"
+
+namespace tk {
+namespace {
+
+std::string code_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const UserError& e) {
+    return std::string(e.code());
+  }
+  return "";
+}
+
+Fact* number(CostFile* costs, const std::string& name) {
+  for (Fact& f : costs->numbers.all)
+    if (f.name == name) return &f;
+  return nullptr;
+}
+
+// Products from launch-bound to compute-bound, norms and copies.
+std::vector<Sample> kernels() {
+  std::vector<Sample> out;
+  const auto add = [&](const char* type, Family family, std::vector<Product> products,
+                       double vector_bytes, double cold, double warm) {
+    Sample s;
+    s.type = type;
+    s.shapes = std::to_string(out.size());
+    s.work.type = type;
+    s.work.family = family;
+    s.work.products = std::move(products);
+    s.work.vector_bytes = vector_bytes;
+    s.work.operands = {{0, static_cast<std::int64_t>(cold + warm), false}};
+    s.cold_bytes = cold;
+    s.warm_bytes = warm;
+    s.count = 5;
+    out.push_back(std::move(s));
+  };
+  for (const std::int64_t n : {64, 512, 2048, 4096, 8192, 16384})
+    add("MatMulV2", Family::matmul, {{16, n, 4096, 1}}, 0, static_cast<double>(n) * 8192, 1e5);
+  for (const std::int64_t m : {512, 1024, 2048, 4096})
+    add("MatMulV2", Family::matmul, {{m, 4096, 4096, 1}}, 0, 3.3e7, 1e6);
+  for (const double rows : {1.0, 64.0, 1024.0, 8192.0, 16384.0})
+    add("RmsNorm", Family::norm, {}, rows * 4096 * 16, 0, rows * 1024);
+  for (const double mb : {0.001, 0.01, 1.0, 4.0}) {
+    add("Add", Family::pointwise, {}, mb * 4e6, 0, mb * 1e5);
+    add("Mul", Family::pointwise, {}, mb * 8e6, 0, mb * 1e5);
+  }
+  return out;
+}
+
+// VN-106: constants that nobody told are found again.
+TEST(Calibrate, SecretConstantsAreRecovered) {
+  const DeviceFile device = load_device_file("a2");
+  CostFile secret = default_costs();
+  number(&secret, "cube_efficiency")->value *= 1.4;
+  number(&secret, "hbm_read_share")->value *= 1.12;  // below what the cores can read
+  number(&secret, "head_cube_us")->value *= 1.6;
+  number(&secret, "head_norm_us")->value *= 0.7;
+  number(&secret, "vector_efficiency")->value *= 0.6;
+  std::vector<Sample> samples = kernels();
+  for (Sample& s : samples) s.us = predicted_us(s, device, secret);
+  const Calibration c = calibrate(samples, device, default_costs());
+  EXPECT_GT(c.before.median, 0.1);
+  EXPECT_LT(c.after.p90, 0.03);
+  EXPECT_LT(c.held_out.median, 0.03);
+  for (const char* name : {"cube_efficiency", "hbm_read_share", "vector_efficiency"})
+    EXPECT_NEAR(c.costs.numbers.at(name) / number(&secret, name)->value, 1, 0.03) << name;
+  // What heads are called does not matter, what they come to does.
+  for (const Sample& s : samples)
+    EXPECT_NEAR(static_cast<double>(typed_launch(s.work, device, c.costs).head) /
+                    static_cast<double>(typed_launch(s.work, device, secret).head),
+                1, 0.03)
+        << s.type;
+}
+
+// VN-102: where nothing depends on a constant it stays, and noise does not make a fit worse.
+TEST(Calibrate, WhatSamplesDoNotSayStays) {
+  const DeviceFile device = load_device_file("a2");
+  std::vector<Sample> samples = kernels();
+  for (Sample& s : samples) s.us = predicted_us(s, device, default_costs());
+  const Calibration c = calibrate(samples, device, default_costs());
+  EXPECT_LT(c.after.p90, 1e-6);
+  EXPECT_TRUE(c.constants.empty()) << c.constants.front().name;  // no better than before
+  samples.resize(3);
+  EXPECT_EQ(code_of([&] { calibrate(samples, device, default_costs()); }), "TK1432");
+}
+
+Timeline two_streams(int kernels, Ns gap) {
+  std::vector<KernelText> texts;
+  Ns at = 0;
+  for (int i = 0; i < kernels; ++i) {
+    KernelText k;
+    k.start = at;
+    k.duration = 10000;
+    k.name = k.type = "Add";
+    k.core = "AI_VECTOR_CORE";
+    k.stream = i % 2;
+    k.step = 1;
+    texts.push_back(k);
+    at += k.duration + gap;
+  }
+  return make_timeline(texts, 0);
+}
+
+// VN-105: one after the other over two streams; each waits for the one before it.
+TEST(Replay, OrderIsKeptAcrossStreams) {
+  const DeviceFile device = load_device_file("a2");
+  const Replay r = replay(two_streams(60, 150), "", device, default_costs());
+  EXPECT_EQ(r.streams, 2U);
+  EXPECT_EQ(r.edges, 59U);
+  EXPECT_EQ(r.unexplained_us, 0);
+  EXPECT_NEAR(r.replayed_us / r.measured_us, 1, 0.01);
+  const Replay late = replay(two_streams(60, 90000), "1", device, default_costs());
+  EXPECT_NEAR(late.unexplained_us, 59 * 90, 1);
+  EXPECT_EQ(code_of([&] { replay(two_streams(60, 0), "7", device, default_costs()); }), "TK1433");
+}
+
+// The results of the micro-benchmarks are samples; those of an emulation are none.
+TEST(Microbench, ResultsAreRead) {
+  const auto file = [](const char* emulated, const char* us) {
+    return cat(R"({"format": "tokamak-microbench-1", "device": "Ascend910B3", "emulated": )",
+               emulated,
+               R"(, "quick": false, "host": {"host_eager_us": 80.5, "graph_launch_us": 320},
+                  "rows": [{"type": "MatMulV2", "in_shapes": "16,4096;4096,12288",
+                            "in_types": "DT_BF16;DT_BF16", "out_shapes": "16,12288",
+                            "out_types": "DT_BF16", "count": 64, "us": )",
+               us, R"(}, {"type": "Magic", "in_shapes": "1", "in_types": "FLOAT",
+                        "out_shapes": "1", "out_types": "FLOAT", "us": 2}]})");
+  };
+  const Microbench m = read_microbench(file("false", "88.5"), "r.json", 192e6);
+  ASSERT_EQ(m.samples.samples.size(), 1U);
+  const Sample& s = m.samples.samples[0];
+  EXPECT_EQ(s.work.products[0].m, 16);
+  EXPECT_EQ(s.work.products[0].n, 12288);
+  EXPECT_EQ(s.work.products[0].k, 4096);
+  EXPECT_EQ(s.cold_bytes, 2.0 * 4096 * 12288);
+  EXPECT_EQ(s.us, 88.5);
+  EXPECT_EQ(m.host_eager_us, 80.5);
+  EXPECT_EQ(m.samples.left_out.at("Magic"), 1U);
+  for (const std::string& bad : {file("true", "1"), file("false", "-1"), file("false", "null"),
+                                 std::string("[]"), std::string("{")})
+    EXPECT_EQ(code_of([&] { read_microbench(bad, "r.json", 192e6); }), "TK1430") << bad;
+}
+
+// VN-100, VN-106 (X): what cannot be calibrated from is refused with the reason.
+TEST(Samples, Refusals) {
+  // No shapes.
+  EXPECT_EQ(code_of([] { samples_of(two_streams(60, 0), "p", 192e6); }), "TK1430");
+  ProfileSamples a;
+  ProfileSamples b;
+  a.cubes = 20;
+  b.cubes = 24;
+  EXPECT_EQ(code_of([&] { joined_samples({a, b}, {"a", "b"}); }), "TK1431");
+}
+
+}  // namespace
+}  // namespace tk
