@@ -14,7 +14,7 @@ namespace tk::cli {
 namespace {
 
 struct Flags {
-  std::string model, trace;
+  std::string model, trace, plan_cache;
   BenchOptions bench;
   int threads = 0;
   bool json = false, cell = false, unfused = false;
@@ -26,7 +26,7 @@ double seconds_since_start(std::chrono::steady_clock::time_point start) {
 
 int run(Flags f) {
   const auto start = std::chrono::steady_clock::now();
-  Opened model = open_model(f.model, !f.unfused);
+  Opened model = open_model(f.model, !f.unfused, f.plan_cache);
   RunnerOptions options;
   options.threads = f.threads;
   options.max_batch = f.bench.batch;
@@ -96,6 +96,8 @@ void add_bench(CLI::App& app, int* exit_code) {
   c->add_flag("--unfused", flags->unfused, "The cached graph of a captured model, without moves");
   c->add_option("--trace", flags->trace,
                 "Write every launch of one repetition below this folder, for `tokamak profile`");
+  c->add_option("--plan-cache", flags->plan_cache,
+                "Folder in which a captured model's rewritten graphs are kept for the next start");
   c->add_flag("--json", flags->json, "One line of JSON");
   c->add_flag("--cell", flags->cell, "One line `CELL {json}`, as a bench driver reads it");
   c->footer("Example: tokamak bench out/stories --prompt 64 --context 32 --gen 32");

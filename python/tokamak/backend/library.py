@@ -49,7 +49,7 @@ def load():
     library.tk_engine_new.argtypes = (
         ctypes.c_char_p,
         *(tensors, ctypes.c_int, tensors, ctypes.c_int),
-        *(ctypes.c_int, ctypes.c_int, ctypes.c_void_p),
+        *(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p),
     )
     library.tk_engine_pool_new.restype = ctypes.c_void_p
     library.tk_engine_pool_delete.argtypes = (ctypes.c_void_p,)

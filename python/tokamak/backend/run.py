@@ -3,6 +3,7 @@
 import ctypes
 import json
 import operator
+import os
 import threading
 
 import torch
@@ -11,6 +12,7 @@ from . import library
 from .library import check, load
 from .lower import Unsupported, lower_graph
 from .pool import close, names_of, pool_for
+from .report import log
 
 KEPT_SIZES = 64
 KEPT_MODELS = 4
@@ -34,10 +36,13 @@ class Engine:
             lowered.text(names).encode(),
             *(weight_array, len(names), state_array, len(states)),
             *(part.threads, int(part.fuse), self.pool.handle),
+            os.fsencode(part.plan_cache) if part.plan_cache else None,
         )
         del keep, keep_states
         if not self.handle:
             raise library.EngineError(library.text())
+        if warning := part.plan_cache and library.text():
+            log.warning("tokamak: %s", warning)
 
     def __del__(self):
         if getattr(self, "handle", None) and load is not None:  # None when Python is going down
@@ -60,6 +65,7 @@ class Compiled:
         self.static = static
         self.threads = options.threads or torch.get_num_threads()
         self.fuse = options.fuse
+        self.plan_cache = options.plan_cache
         self.lock = threading.Lock()  # the arrays of pointers are one set
         self.engines = []  # for the models that share this graph; the last used first
         self.builds = 0
