@@ -75,7 +75,7 @@ def kind_of(guard):
 
 
 def input_of(guard):
-    """The input that a guard is about, as the code says it: lengths, metadata.lengths, self.step."""
+    """The input that a guard is about, as the code says: lengths, metadata.lengths, self.step."""
     if match := re.search(r"tensor '(.+?)' (?:\w+ )+mismatch", guard):
         return input_of(match[1])
     path = re.search(r"(?:^|[^\w.'\"])([A-Za-z]\w*(?:\.\w+|\[['\"]\w+['\"]\])*)(?![\w(])", guard)
