@@ -327,12 +327,15 @@ class Expressions:
 
     def _lambda(self, node):
         """As a local function that returns the expression."""
+        made = getattr(node, "function", None)  # of the tree, so that no other takes its id
+        if made is not None:
+            return Value(FUNCTION, target=made, owner=self.frame.env)
         body = ast.copy_location(ast.Return(value=node.body), node.body)
         function = ast.FunctionDef(
             name="<lambda>", args=node.args, body=[body], decorator_list=[], returns=None
         )
-        target = Function(ast.copy_location(function, node), self.frame.module)
-        return Value(FUNCTION, target=target, owner=self.frame.env)
+        node.function = Function(ast.copy_location(function, node), self.frame.module)
+        return Value(FUNCTION, target=node.function, owner=self.frame.env)
 
     def _await(self, node):
         return self.evaluate(node.value)

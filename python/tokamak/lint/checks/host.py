@@ -318,13 +318,9 @@ def _asks_version(name):
 def reads_environment(function):
     """Whether the function is a question to the environment: short, without tensors, and it reads
     os.environ, a version, the platform or the like."""
-    known = _KNOWN.get(id(function.node))
-    if known is None:
-        known = _KNOWN[id(function.node)] = _reads_environment(function)
-    return known
-
-
-_KNOWN = {}
+    if function.asks_environment is None:
+        function.asks_environment = _reads_environment(function)
+    return function.asks_environment
 
 
 def _reads_environment(function):
