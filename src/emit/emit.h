@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "emit/graph_mode.h"
 #include "graph/graph.h"
 #include "graph/verdict.h"
 #include "graph/weights.h"
@@ -30,9 +31,10 @@ struct Model {
 };
 
 struct Options {
-  std::string model_path;            // written into the YAML; empty: a placeholder
-  std::vector<std::string> prompts;  // of the YAML; empty: a default
-  std::string platform = "A2";       // A2 or A3
+  std::string model_path;             // written into the YAML; empty: a placeholder
+  std::vector<std::string> prompts;   // of the YAML; empty: a default
+  std::string platform = "A2";        // A2 or A3
+  ExeMode exe_mode = ExeMode::eager;  // how decode runs; prefill is eager
 };
 
 struct File {

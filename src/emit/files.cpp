@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string modeling(const Source& source, const Classes& classes) {
+std::string modeling(const Source& source, const Classes& classes, ExeMode mode) {
   std::set<std::string> needed = classes.helpers;
   if (needed.count("paged_attention") != 0 || needed.count("mla_paged_attention") != 0)
     needed.insert("attend");
@@ -29,9 +29,11 @@ std::string modeling(const Source& source, const Classes& classes) {
   const bool functional = (classes.text + helpers).find("F.") != std::string::npos;
   return filled(std::string(modeling_head),
                 {{"TITLE", camel(source.model->name)},
+                 {"GRAPH", metadata_for_graph_mode(mode)},
+                 {"IMPORT_GRAPH", mode == ExeMode::ge_graph ? "import torchair\n" : ""},
                  {"FUNCTIONAL", functional ? "import torch.nn.functional as F\n" : ""},
                  {"NPU", classes.uses_npu ? "import torch_npu\n" : ""}}) +
-         helpers + classes.text;
+         for_graph_mode(helpers + classes.text, mode);
 }
 
 // "hidden_size: int = 64": the numbers and switches of config.json.
@@ -103,6 +105,8 @@ std::vector<File> files_of(const Source& source, const Classes& classes, const O
   std::vector<std::string> prompts = options.prompts;
   if (prompts.empty()) prompts = {"Once upon a time", "The capital of France is"};
   const std::string name = camel(m.name);
+  const ExeMode mode = options.exe_mode;
+  const bool graph = mode != ExeMode::eager;
   const std::int64_t limit = m.max_positions > 0 ? m.max_positions : 4096;
   const std::vector<std::pair<std::string, std::string>> values = {
       {"NAME", m.name},
@@ -117,6 +121,13 @@ std::vector<File> files_of(const Source& source, const Classes& classes, const O
       {"TORCH_NPU",
        classes.uses_npu ? "import torch_npu  # noqa: F401, registers the device\n" : ""},
       {"PLATFORM", options.platform},
+      {"EXE_MODE", std::string(name_of(mode))},
+      {"GRAPH_KEYS", graph_keys(mode)},
+      {"GRAPH_IMPORT",
+       graph ? "from graph_mode import compile_decode, mark_caches_static, mark_static\n" : ""},
+      {"COMPILE", graph ? "        self.decode = compile_decode(self.model)\n" : ""},
+      {"CACHES_STATIC", graph ? "            mark_caches_static(self.model)\n" : ""},
+      {"STEP", graph ? std::string(graph_step) : std::string(eager_step)},
       {"MODEL_PATH",
        options.model_path.empty() ? "<folder of the checkpoint>" : options.model_path},
       {"PROMPTS", yaml_list(prompts)},
@@ -124,8 +135,8 @@ std::vector<File> files_of(const Source& source, const Classes& classes, const O
       {"NPU_REQUIREMENT", classes.uses_npu ? "torch_npu==2.8.0\n" : ""},
       {"NPU_ROW", classes.uses_npu ? "| torch_npu | 2.8.0 |\n" : ""},
       {"PRODUCT", options.platform == "A3" ? "Atlas A3 series" : "Atlas A2 series"}};
-  return {
-      {"models/modeling_" + m.name + ".py", modeling(source, classes)},
+  std::vector<File> files = {
+      {"models/modeling_" + m.name + ".py", modeling(source, classes, mode)},
       {"models/configuration_" + m.name + ".py", configuration(source)},
       {"runner_" + m.name + ".py", filled(std::string(runner_text), values)},
       {"infer.py", filled(std::string(infer_py), values)},
@@ -134,6 +145,8 @@ std::vector<File> files_of(const Source& source, const Classes& classes, const O
       {"requirements.txt", filled(std::string(requirements), values)},
       {"README.md", filled(std::string(readme), values)},
   };
+  if (graph) files.push_back({"graph_mode.py", graph_mode_text(mode)});
+  return files;
 }
 
 }  // namespace tk::emit

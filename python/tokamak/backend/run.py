@@ -14,6 +14,11 @@ from .lower import Unsupported, lower_graph
 from .pool import close, names_of, pool_for
 from .report import log
 
+# Without a frame of Python for each: models have hundreds of weights and caches.
+ADDRESS = torch._C.TensorBase.data_ptr
+VERSION = operator.attrgetter("_version")
+IS_INFERENCE = torch._C.TensorBase.is_inference
+
 KEPT_SIZES = 64
 KEPT_MODELS = 4
 
@@ -54,7 +59,7 @@ class Engine:
 
 def _versions(weights):
     """What changes when the contents of a weight do, or its memory."""
-    return [(w.data_ptr(), w._version) for w in weights]
+    return list(map(ADDRESS, weights)), list(map(VERSION, weights))
 
 
 class Compiled:
@@ -77,6 +82,8 @@ class Compiled:
             raise Unsupported(library.text())
         self.pick_weights = _picker([i for _, i in lowered.weights])
         self.state_index = [i for _, i in lowered.states]
+        self.pick_states = _picker(self.state_index)
+        self.pick_written = _picker(lowered.written)
         self.input_index = [i for _, i in lowered.inputs]
         self.symbol_index = [(i, axis) for _, i, axis in lowered.symbols]
         self.names = [name for name, *_ in lowered.symbols]
@@ -129,7 +136,7 @@ class Compiled:
         if plan is None:
             plan = self._plan_results(symbols)
         symbol_array, specs, outputs = plan
-        states = [args[i].data_ptr() for i in self.state_index]
+        states = list(map(ADDRESS, self.pick_states(args)))
         if states != self.last_states:
             self.state_pointers[: len(states)] = states
             self.last_states = states
@@ -157,11 +164,12 @@ class Compiled:
 
     def _mark_changed(self, args):
         """The engine writes behind torch's back; who asks for a version sees the change."""
-        changed = [args[i] for i in self.lowered.written if not args[i].is_inference()]
+        changed = self.pick_written(args)
+        if any(map(IS_INFERENCE, changed)):
+            changed = tuple([t for t in changed if not t.is_inference()])
         if changed:
-            torch._C._autograd._unsafe_set_version_counter(
-                tuple(changed), tuple([t._version + 1 for t in changed])
-            )
+            versions = tuple([v + 1 for v in map(VERSION, changed)])
+            torch._C._autograd._unsafe_set_version_counter(changed, versions)
 
     def _plan_results(self, symbols):
         values = dict(zip(self.names, symbols, strict=True))

@@ -6,6 +6,7 @@ operator's schema, checked against the operator's limits with the contents at ha
 """
 
 import os
+import re
 import warnings
 
 import torch
@@ -265,6 +266,23 @@ def _fake(bound):
         return _infer(bound, bound.fill(args, kwargs))
 
     return fake
+
+
+# Attention whose lists of lengths are tensors in a GE graph: torchair.ops has them.
+GRAPH_FORMS = ("npu_fused_infer_attention_score", "npu_fused_infer_attention_score_v2")
+_LENGTHS = re.compile(r"(?:Sym)?[iI]nt\[\]\? (actual_\w+)")
+
+
+def register_graph_forms(lib):
+    """Defines GRAPH_FORMS in `lib`, with the library's signatures but for the lengths."""
+    for operator in library.operators().values():
+        if operator.name in GRAPH_FORMS:
+            (signature,) = operator.facts["signature"].splitlines()
+            signature = _LENGTHS.sub(r"Tensor? \1", signature)
+            bound = Bound(operator, signature)
+            lib.define(signature)
+            lib.impl(operator.name, _kernel(bound), "CompositeExplicitAutograd")
+            lib._register_fake(operator.name, _fake(bound))
 
 
 def register(lib):
