@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "cpu/kernels/targets.h"
+#include "cpu/isa.h"
 
 namespace tk {
 namespace {
@@ -213,7 +213,7 @@ void PlanCache::store(std::string_view key, std::span<const Graph* const> graphs
 
 std::string plan_key_of_this_machine() {
   static const std::string build = build_id();
-  return cat("version ", TK_VERSION, "\nbuild ", build, "\nisa ", kernels::isa_name(), "\nuser ",
+  return cat("version ", TK_VERSION, "\nbuild ", build, "\nisa ", isa_name(), "\nuser ",
              ::geteuid(), "\n");
 }
 

@@ -1,6 +1,6 @@
 // What needs no run: the cached form, all sites, their verdicts.
 #include "base/error.h"
-#include "cpu/kernels/targets.h"
+#include "cpu/isa.h"
 #include "moves/canonical/canonical.h"
 #include "trial/machine.h"
 #include "trial/rows.h"
@@ -54,7 +54,7 @@ Ledger analyse(const CapturedModel& model, const OptimizeOptions& options) {
   ledger.version = TK_VERSION;
   ledger.target = name_of(options.target);
   ledger.machine.cpu = cpu_name();
-  ledger.machine.isa = kernels::isa_name();
+  ledger.machine.isa = isa_name();
   ledger.model = facts_of(model, prepared);
   ledger.cache = prepared.cached.cache;
   Graph prefill = prepared.cached.graph.clone();

@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "base/error.h"
+#include "cpu/isa.h"
 #include "cpu/kernels/bandwidth.h"
-#include "cpu/kernels/targets.h"
 #include "graph/rewrite.h"
 #include "npu/estimate.h"
 #include "trial/engine_model.h"
@@ -63,7 +63,7 @@ class Pipeline {
     ledger().prefill_tokens = prefill_tokens_;
     ledger().decode_context = decode_context_;
     ledger().machine.cpu = cpu_name();
-    ledger().machine.isa = kernels::isa_name();
+    ledger().machine.isa = isa_name();
     ledger().version = TK_VERSION;
     ledger().target = name_of(o_.target);
   }

@@ -50,15 +50,6 @@ bool has_amx_bf16() {
   return present;
 }
 
-std::string isa_name() {
-  std::string s;
-  if (__builtin_cpu_supports("avx2")) s = "AVX2";
-  if (__builtin_cpu_supports("avx512f")) s = "AVX-512";
-  if (use_bf16_dot()) s += ", bf16 dot products";
-  if (has_amx_bf16()) s += ", AMX bf16";
-  return s.empty() ? "baseline x86-64" : s;
-}
-
 TargetList available_targets() {
   hwy::SetSupportedTargetsForTest(0);
   TargetList list{{}, 0};
