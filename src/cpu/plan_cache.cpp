@@ -2,12 +2,12 @@
 
 #include <elf.h>
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <link.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 #include "base/error.h"
@@ -18,6 +18,17 @@ namespace tk {
 namespace {
 
 namespace fs = std::filesystem;
+
+// A number as printf has it; the engine's library goes without {fmt}.
+template <typename T>
+std::string printed(const char* format, T value) {
+  char text[32];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+std::string hex(std::uint64_t value) {
+  return printed("%016llx", static_cast<unsigned long long>(value));
+}
 
 constexpr std::string_view magic = "tokamak plan 1\n";
 constexpr std::string_view magic_of_any = "tokamak plan ";
@@ -52,7 +63,7 @@ std::string build_id() {
             if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 &&
                 std::memcmp(name, "GNU", 4) == 0)
               for (unsigned k = 0; k < note.n_descsz; ++k)
-                s.id += fmt::format("{:02x}", static_cast<unsigned char>(desc[k]));
+                s.id += printed("%02x", unsigned{static_cast<unsigned char>(desc[k])});
             at = desc + (note.n_descsz + 3) / 4 * 4;
           }
         }
@@ -74,7 +85,7 @@ std::string not_mine(const struct stat& info) {
   if (info.st_uid != ::geteuid())
     return cat("it belongs to user ", info.st_uid, ", and this is user ", ::geteuid());
   if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-    return fmt::format("others may write to it (mode {:o})", info.st_mode & 07777U);
+    return cat("others may write to it (mode ", printed("%o", info.st_mode & 07777U), ")");
   return "";
 }
 
@@ -92,7 +103,7 @@ std::string read_whole(int fd, std::size_t size) {
 }
 
 std::string head_of(std::string_view key, std::string_view rest) {
-  return fmt::format("{} {} {:016x}\n", key.size(), rest.size(), fnv1a(rest, fnv1a(key)));
+  return cat(key.size(), " ", rest.size(), " ", hex(fnv1a(rest, fnv1a(key))), "\n");
 }
 
 // The part of `bytes` with the graphs, or why there is none.
@@ -169,7 +180,7 @@ PlanCache::PlanCache(fs::path folder) : folder_(std::move(folder)) {
 }
 
 fs::path PlanCache::file_of(std::string_view key) const {
-  return folder_ / fmt::format("{:016x}.plan", fnv1a(key));
+  return folder_ / (hex(fnv1a(key)) + ".plan");
 }
 
 std::optional<std::vector<Graph>> PlanCache::find(std::string_view key) {

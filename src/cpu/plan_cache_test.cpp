@@ -2,7 +2,6 @@
 // damaged, of another version or another's is never used.
 #include "cpu/plan_cache.h"
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -117,10 +116,10 @@ TEST_F(PlanCacheTest, gm_38_a_whole_file_with_a_graph_that_is_none_is_made_anew)
   const std::string rest = "9\nno graph.";
   const std::size_t start = bytes.find('\n') + 1;
   const std::string_view head(bytes.data(), start);
-  write_file(
-      file,
-      cat(head, fmt::format("{} {} {:016x}\n", key.size(), rest.size(), fnv1a(rest, fnv1a(key))),
-          key, rest));
+  char sum[17];
+  std::snprintf(sum, sizeof sum, "%016llx",
+                static_cast<unsigned long long>(fnv1a(rest, fnv1a(key))));
+  write_file(file, cat(head, key.size(), " ", rest.size(), " ", sum, "\n", key, rest));
   EXPECT_NE(refused().find("TK0310"), std::string::npos);
 }
 
@@ -131,7 +130,7 @@ TEST_F(PlanCacheTest, gm_38_what_others_can_write_is_refused_and_left_alone) {
   PlanCache cache(folder);
   EXPECT_FALSE(cache.find(key).has_value());
   EXPECT_NE(cache.warning().find("others may write to it (mode 666)"), std::string::npos);
-  Graph other = parse_graph("graph @other(%x: f32[T]) { return %x }");
+  Graph other = parse_graph("graph @other(%x: f32[T]) {\n  return %x\n}\n");
   const Graph* g = &other;
   cache.store(key, {&g, 1});
   EXPECT_EQ(read_file(file), whole);
