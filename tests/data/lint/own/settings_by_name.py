@@ -1,3 +1,4 @@
+# GM-35, GM-36, GM-38: two traces of one cached method are an error.
 # Settings that reach the compiler by a name, a function, a copy or **.
 import torch
 import torch_npu
