@@ -28,7 +28,7 @@ print(library.find_library())
 
 @pytest.mark.slow
 def test_torch_finds_the_installed_backend(tmp_path):
-    for needed in ("torch", "setuptools", "wheel"):
+    for needed in ("torch", "setuptools"):
         if importlib.util.find_spec(needed) is None:
             pytest.skip(f"{needed} is not installed, and this test asks no network for it")
     if not (ROOT / "build" / "lib" / "libtokamak_engine.so").is_file():
