@@ -70,6 +70,16 @@ emit::ExeMode exe_mode_of(const Flags& f, Target target, const Graph& decode,
         .help("graph modes are of a2 and a3");
   const auto backend =
       mode == emit::ExeMode::ge_graph ? CaptureBackend::ge_graph : CaptureBackend::npugraph_ex;
+  // Written as a function over the lists of lengths, attention has slices that follow them.
+  for (const Node* n : nodes(decode))
+    if (n->is("tk.paged_attention") || n->is("tk.mla_paged_attention")) {
+      notes->push_back(
+          cat("decode stays eager, GM-30: no fused attention of ", f.target, " takes ",
+              n->loc == nullptr ? "this model" : n->loc->module,
+              ", and without one each length would be a graph of its own (inspect --target says "
+              "which constraint decides)"));
+      return emit::ExeMode::eager;
+    }
   for (const CaptureFactor& factor : capture_factors(decode, backend))
     if (factor.blocks) {
       notes->push_back(cat("decode stays eager, ", factor.rule, ": ", factor.found, " at ",

@@ -194,7 +194,9 @@ std::vector<StepCost> compare_steps(std::span<Runner* const> runners,
   std::vector<StepCost> out;
   for (std::size_t i = 0; i < runners.size(); ++i) {
     StepCost cost{.name = names[i]};
-    cost.host_seconds = Bench(runners[i], o).host_seconds(o.batch, 9);
+    cost.host_seconds =
+        Bench(runners[i], o)
+            .host_seconds(o.batch, static_cast<int>(std::min<std::int64_t>(o.gen, 9)));
     cost.launches = static_cast<std::int64_t>(runners[i]->last_bound()->list.launches.size());
     out.push_back(std::move(cost));
   }

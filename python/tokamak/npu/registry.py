@@ -177,6 +177,13 @@ def _as_tensors(value):
     return torch.tensor(value, dtype=torch.int64)
 
 
+def _as_lengths(value):
+    """A host list as a tensor of its length: asking for its numbers would make them constants."""
+    if isinstance(value, list | tuple) and value and not isinstance(value[0], torch.Tensor):
+        return torch.empty(len(value), dtype=torch.int64, device="meta")
+    return value
+
+
 def _each(bound, tensors, attrs, one):
     """Runs `one` for a call; with longer lists of tensors once for each of their elements."""
     lists = [t for t in tensors if isinstance(t, list)]
@@ -216,6 +223,7 @@ def _run(bound, given):
 
 def _infer(bound, given):
     """The same call on tensors without contents (meta, FakeTensor)."""
+    given = {k: _as_lengths(v) if k in bound.tensors else v for k, v in given.items()}
     tensors, attrs = bound.bind(given)
 
     def one(tensors, attrs):
