@@ -34,6 +34,8 @@ constexpr std::string_view magic = "tokamak plan 1\n";
 constexpr std::string_view magic_of_any = "tokamak plan ";
 constexpr std::int64_t largest_file = std::int64_t{1} << 30;
 
+std::size_t padded(std::size_t bytes) { return (bytes + 3) / 4 * 4; }
+
 // The linker's id of the program or library that this code is in: another build has another.
 std::string build_id() {
   struct Search {
@@ -53,18 +55,19 @@ std::string build_id() {
         for (int i = 0; i < info->dlpi_phnum; ++i) {
           const auto& p = info->dlpi_phdr[i];
           if (p.p_type != PT_NOTE) continue;
+          // NOLINTNEXTLINE(performance-no-int-to-ptr): where the loader says that it is
           const auto* at = reinterpret_cast<const char*>(info->dlpi_addr + p.p_vaddr);
           const char* end = at + p.p_memsz;
           while (at + sizeof(ElfW(Nhdr)) <= end) {
             ElfW(Nhdr) note;
             std::memcpy(&note, at, sizeof note);
             const char* name = at + sizeof note;
-            const char* desc = name + (note.n_namesz + 3) / 4 * 4;
+            const char* desc = name + padded(note.n_namesz);
             if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 &&
                 std::memcmp(name, "GNU", 4) == 0)
               for (unsigned k = 0; k < note.n_descsz; ++k)
                 s.id += printed("%02x", unsigned{static_cast<unsigned char>(desc[k])});
-            at = desc + (note.n_descsz + 3) / 4 * 4;
+            at = desc + padded(note.n_descsz);
           }
         }
         return 1;
