@@ -5,7 +5,6 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <new>
 #include <random>
 
@@ -531,28 +530,6 @@ TEST(engine, bound_plans_are_kept_and_survive_a_moved_arena) {
   engine.bound({{"T", 4}});  // 2 has gone
   const std::vector<Tensor> third = engine.run(std::vector<Tensor>{small});
   expect_near(third[1], first[1], "bound again");
-}
-
-// GM-03, GM-65: what is replayed gives the bits of what is bound anew and launched one by one.
-TEST(engine, a_captured_plan_equals_its_launches_one_by_one_to_the_bit) {
-  Data data(65);
-  const Weights weights{{"w", data.floats(DType::f32, {64, 64}, 0.1)},
-                        {"g", data.floats(DType::f32, {64})}};
-  Team team(2);
-  const std::vector<Tensor> input = {data.floats(DType::f32, {5, 64})};
-  std::vector<std::vector<Tensor>> results;
-  for (const bool captured : {true, false}) {
-    EngineOptions options;
-    options.rebind = options.one_by_one = !captured;
-    Engine engine(make_plan(parse_graph(chain), weights), {}, &team,
-                  std::make_shared<EngineMemory>(), options);
-    for (int run = 0; run < 3; ++run) results.push_back(engine.run(input));
-  }
-  for (const auto& other : results)
-    for (std::size_t i = 0; i < other.size(); ++i)
-      ASSERT_EQ(std::memcmp(other[i].data, results[0][i].data,
-                            static_cast<std::size_t>(other[i].bytes())),
-                0);
 }
 
 TEST(engine, results_do_not_depend_on_the_number_of_threads) {
