@@ -14,7 +14,8 @@ import time
 import tokamak
 import torch
 import transformers
-from tokamak.backend import report
+from tokamak.backend import library, report
+from tokamak.backend.run import Compiled
 
 SHAPES = dict(
     hidden_size=576,
@@ -80,6 +81,32 @@ class Decoder:
         self.rates.append(self.args.tokens / self.seconds)
 
 
+def backend_seconds(decoder, n=40):
+    """Of a step, this thread's time in the backend beside the engine: minimum and median."""
+    engine = library.load()
+    inside, beside, run = [0.0], [], Compiled._run
+    launch = engine.tk_engine_run
+
+    def timed_launch(*args):
+        start = time.thread_time()
+        failed = launch(*args)
+        inside[0] = time.thread_time() - start
+        return failed
+
+    def timed_run(part, args):
+        start = time.thread_time()
+        results = run(part, args)
+        beside.append(time.thread_time() - start - inside[0])
+        return results
+
+    engine.tk_engine_run, Compiled._run = timed_launch, timed_run
+    try:
+        decoder.decode(n)
+    finally:
+        engine.tk_engine_run, Compiled._run = launch, run
+    return min(beside), statistics.median(beside)
+
+
 def show_profile(part, runs=9):
     """Where the engine's time goes, and what replay costs beside the launches: medians."""
     sums, outside = {}, []
@@ -133,6 +160,9 @@ def main():
         )
     if args.profile:
         show_profile(report.graphs[-1].parts[0])
+        with torch.no_grad():
+            least, usual = backend_seconds(decoders[-1])
+        print(f"{usual * 1e6:8.1f} us  the backend's Python in a step, {least * 1e6:.1f} at least")
     print(f"graphs compiled by tokamak: {graphs}, after the measurement {len(report.graphs)}")
 
 

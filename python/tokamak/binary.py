@@ -1,4 +1,4 @@
-"""Where the `tokamak` command is."""
+"""Where the `tokamak` command and the libraries of the C++ side are."""
 
 import os
 import shutil
@@ -7,6 +7,13 @@ from pathlib import Path
 from .errors import Error
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def find_library(name):
+    """Where lib*.so of the C++ side is: in the installed package, or in this checkout's build. The
+    last place that was looked at when it is at neither."""
+    inside = Path(__file__).resolve().parent / "native" / name
+    return inside if inside.is_file() else CHECKOUT / "build" / "lib" / name
 
 
 def find_binary():

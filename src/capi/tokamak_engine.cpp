@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "cpu/engine.h"
+#include "cpu/plan_cache.h"
 #include "moves/canonical/canonical.h"
 #include "moves/flatten/attention.h"
 #include "moves/fuse/move.h"
@@ -157,6 +158,45 @@ void rewrite(tk::Graph* graph, bool fuse) {
   tk::verify(*graph, "the moves");
 }
 
+// What decides how a graph is rewritten. Names of weights are not among it, addresses of another
+// process that they are.
+std::string plan_key(const tk::Graph& graph, const tk_engine_tensor* weights, int n_weights,
+                     int threads, int fuse) {
+  std::string key = tk::plan_key_of_this_machine();
+  key += cat("threads ", threads, "\nfuse ", fuse != 0, "\n");
+  for (int i = 0; i < n_weights; ++i) {
+    const tk::TensorView w = view_of(weights[i]);
+    key += cat("weight ", tk::name_of(w.dtype), w.shape.str(), w.strides.str(), "\n");
+  }
+  return key + tk::print(graph);
+}
+
+// `rewrite`, or its result from the folder, when one is given. Gives a warning, or "".
+std::string rewrite_or_find(tk::Graph* graph, const tk_engine_tensor* weights, int n_weights,
+                            int threads, int fuse, const char* folder) {
+  if (folder == nullptr) {
+    rewrite(graph, fuse != 0);
+    return "";
+  }
+  std::map<std::string, std::string> names;  // for the time being a weight's name is its number
+  for (const auto& v : graph->weights()) {
+    std::string number = cat("w", names.size());
+    v->name.swap(number);
+    names[v->name] = std::move(number);
+  }
+  tk::PlanCache cache(folder);
+  const std::string key = plan_key(*graph, weights, n_weights, threads, fuse);
+  if (auto found = cache.find(key)) {
+    *graph = std::move(found->at(0));
+  } else {
+    rewrite(graph, fuse != 0);
+    const tk::Graph* const plan = graph;
+    cache.store(key, {&plan, 1});
+  }
+  for (const auto& v : graph->weights()) v->name = names.at(v->name);
+  return cache.warning();
+}
+
 }  // namespace
 
 struct tk_engine {
@@ -242,7 +282,7 @@ int tk_engine_check(const char* graph) {
 
 tk_engine* tk_engine_new(const char* graph, const tk_engine_tensor* weights, int n_weights,
                          const tk_engine_tensor* states, int n_states, int threads, int fuse,
-                         tk_engine_pool* pool) {
+                         tk_engine_pool* pool, const char* plan_cache) {
   auto e = std::make_unique<tk_engine>();
   const int failed = guarded([&] {
     const std::lock_guard lock(running);
@@ -253,7 +293,7 @@ tk_engine* tk_engine_new(const char* graph, const tk_engine_tensor* weights, int
       e->states.push_back(view_of(states[i]));
       by_name[states[i].name] = i;
     }
-    rewrite(&g, fuse != 0);
+    std::string warning = rewrite_or_find(&g, weights, n_weights, threads, fuse, plan_cache);
     tk::Weights named;
     for (int i = 0; i < n_weights; ++i) {
       tk::Tensor t;
@@ -266,7 +306,7 @@ tk_engine* tk_engine_new(const char* graph, const tk_engine_tensor* weights, int
     e->team = shared_team(threads);
     e->memory = shared_memory();
     e->replay = std::make_unique<tk::Replay>(e->team.get());
-    return std::string();
+    return warning;
   });
   return failed == 0 ? e.release() : nullptr;
 }

@@ -1,6 +1,6 @@
 /* The CPU engine for other languages: a graph in the text form is rewritten by the moves, prepared
  * and run in this process, on memory of the caller. A plain C interface: the torch.compile backend
- * in Python (python/tokamak/compile) binds it with ctypes.
+ * in Python (python/tokamak/backend) binds it with ctypes.
  *
  * Functions that return int give 0, 1 (the call is at fault) or 2 (a bug of Tokamak), and those
  * that return a pointer null; tk_engine_text() is then the error, and otherwise the result where
@@ -44,10 +44,13 @@ TK_ENGINE_API int tk_engine_check(const char* graph);
 /* `graph` is rewritten (with `fuse`, by every move of the CPU) and what depends on weights only is
  * computed. The memory of weights is read in place and must outlive the engine. States are those of
  * the graph, in order: memory that is changed in place; their data is given to each run. The pool
- * must outlive the engine. */
+ * must outlive the engine. With `plan_cache`, a folder, the rewritten graph is kept there and found
+ * again (cpu/plan_cache.h); null: not. The text is then a warning, of a plan that could not be used
+ * or kept, or empty. */
 TK_ENGINE_API tk_engine* tk_engine_new(const char* graph, const tk_engine_tensor* weights,
                                        int n_weights, const tk_engine_tensor* states, int n_states,
-                                       int threads, int fuse, tk_engine_pool* pool);
+                                       int threads, int fuse, tk_engine_pool* pool,
+                                       const char* plan_cache);
 TK_ENGINE_API void tk_engine_delete(tk_engine* engine);
 
 /* One run. `symbols` are the sizes of the graph's symbols, in the order in which the graph's ranges

@@ -2,7 +2,10 @@
 #include "capi/tokamak_engine.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -32,7 +35,7 @@ graph @main(%x: f32[N, 3]) {
   return %0
 }
 )",
-                               &w, 1, nullptr, 0, 1, 1, pool.pool);
+                               &w, 1, nullptr, 0, 1, 1, pool.pool, nullptr);
   ASSERT_NE(e, nullptr) << tk_engine_text();
   for (std::int64_t n = 1; n < 40; ++n) {
     std::vector<float> x(static_cast<std::size_t>(3 * n), 2), y(x.size());
@@ -66,7 +69,7 @@ graph @main() {
   return %0
 }
 )",
-                               nullptr, 0, states, 2, 1, 1, pool.pool);
+                               nullptr, 0, states, 2, 1, 1, pool.pool, nullptr);
   ASSERT_NE(e, nullptr) << tk_engine_text();
   float old[3];
   const auto out = tensor(nullptr, old, three, one, 1);
@@ -84,6 +87,51 @@ graph @main() {
   tk_engine_delete(e);
 }
 
+// GM-38: found again where only the names and the memory of weights are others; a damaged file is
+// made anew with a warning.
+TEST(Engine, KeepsPlansOnDisk) {
+  const Pool pool;
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("tokamak_capi_test_" + std::to_string(::getpid()));
+  std::filesystem::remove_all(folder);
+  const auto run = [&](const std::string& name, float factor, int threads) {
+    float weight[] = {factor, 2, 3};
+    const auto w = tensor(name.c_str(), weight, three, one, 1);
+    const std::string graph = "graph @main(%x: f32[3]) {\n  weight %w: f32[3] \"" + name +
+                              "\"\n  %0 = aten.mul(%x, %w)\n  return %0\n}\n";
+    tk_engine* e =
+        tk_engine_new(graph.c_str(), &w, 1, nullptr, 0, threads, 1, pool.pool, folder.c_str());
+    EXPECT_NE(e, nullptr) << tk_engine_text();
+    const std::string warning = tk_engine_text();
+    float x[] = {1, 1, 1}, y[3];
+    void* inputs[] = {x};
+    const auto out = tensor(nullptr, y, three, one, 1);
+    EXPECT_EQ(tk_engine_run(e, nullptr, nullptr, inputs, &out, 1), 0) << tk_engine_text();
+    EXPECT_EQ(y[0], factor);
+    tk_engine_delete(e);
+    return warning;
+  };
+  const auto files = [&] {
+    return std::distance(std::filesystem::directory_iterator(folder),
+                         std::filesystem::directory_iterator());
+  };
+  EXPECT_EQ(run("one", 5, 1), "");
+  EXPECT_EQ(run("two", 7, 1), "");
+  EXPECT_EQ(files(), 1);
+  EXPECT_EQ(run("one", 5, 2), "");  // another number of threads: another plan
+  EXPECT_EQ(files(), 2);
+  for (const auto& file : std::filesystem::directory_iterator(folder))
+    std::filesystem::resize_file(file, 100);
+  EXPECT_NE(run("one", 5, 1).find("cut short"), std::string::npos);
+  EXPECT_EQ(run("one", 5, 1), "");
+  std::filesystem::permissions(folder, std::filesystem::perms::all);
+  EXPECT_EQ(tk_engine_new("graph @main(%x: f32[3]) {\n  return %x\n}\n", nullptr, 0, nullptr, 0, 1,
+                          1, pool.pool, folder.c_str()),
+            nullptr);
+  EXPECT_NE(std::string(tk_engine_text()).find("TK1505"), std::string::npos);
+  std::filesystem::remove_all(folder);
+}
+
 TEST(Engine, SaysWhatIsWrong) {
   EXPECT_EQ(tk_engine_check("graph @main(%x: f32[2]) {\n  return %x\n}\n"), 0);
   EXPECT_EQ(tk_engine_check("graph @main(%x: f32[2, 3]) {\n  %0 = aten.mm(%x, %x)\n"
@@ -93,7 +141,7 @@ TEST(Engine, SaysWhatIsWrong) {
   EXPECT_EQ(tk_engine_check("nonsense"), 1);
   const Pool pool;
   EXPECT_EQ(tk_engine_new("graph @main() {\n  weight %w: f32[3] \"w\"\n  return %w\n}\n", nullptr,
-                          0, nullptr, 0, 1, 1, pool.pool),
+                          0, nullptr, 0, 1, 1, pool.pool, nullptr),
             nullptr);
   EXPECT_NE(std::string(tk_engine_text()).find("TK0503"), std::string::npos);
   EXPECT_EQ(tk_engine_operators(), 0);

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "cli/cli.h"
 #include "moves/canonical/canonical.h"
+#include "trial/capturability.h"
 #include "trial/deployment.h"
 #include "trial/optimize.h"
 
@@ -16,7 +17,8 @@ namespace tk::cli {
 namespace {
 
 struct Flags {
-  std::string model, out, name, target = "a2", model_path, deployment = "standalone";
+  std::string model, out, name, target = "a2", model_path, deployment = "standalone",
+                                exe_mode = "eager";
   std::vector<std::string> prompts;
   std::int64_t block_size = 128;
   bool force = false, take_pending = false, json = false;
@@ -55,6 +57,38 @@ emit::Model of_captured(const Flags& f, Target target) {
                           std::move(decode), o.block_size);
 }
 
+// What was asked for, or eager with a note when the decode step cannot be captured (GM-55).
+emit::ExeMode exe_mode_of(const Flags& f, Target target, const Graph& decode,
+                          std::vector<std::string>* notes) {
+  emit::ExeMode mode = emit::ExeMode::eager;
+  if (!emit::parse_exe_mode(f.exe_mode, &mode))
+    throw UserError("TK1509", cat("there is no exe mode '", f.exe_mode, "'"))
+        .help("the modes are eager, npugraph_ex and ge_graph");
+  if (mode == emit::ExeMode::eager) return mode;
+  if (target == Target::cpu)
+    throw UserError("TK1509", cat("the target cpu has no exe mode '", f.exe_mode, "'"))
+        .help("graph modes are of a2 and a3");
+  const auto backend =
+      mode == emit::ExeMode::ge_graph ? CaptureBackend::ge_graph : CaptureBackend::npugraph_ex;
+  // Written as a function over the lists of lengths, attention has slices that follow them.
+  for (const Node* n : nodes(decode))
+    if (n->is("tk.paged_attention") || n->is("tk.mla_paged_attention")) {
+      notes->push_back(
+          cat("decode stays eager, GM-30: no fused attention of ", f.target, " takes ",
+              n->loc == nullptr ? "this model" : n->loc->module,
+              ", and without one each length would be a graph of its own (inspect --target says "
+              "which constraint decides)"));
+      return emit::ExeMode::eager;
+    }
+  for (const CaptureFactor& factor : capture_factors(decode, backend))
+    if (factor.blocks) {
+      notes->push_back(cat("decode stays eager, ", factor.rule, ": ", factor.found, " at ",
+                           factor.place.empty() ? factor.module : factor.place));
+      mode = emit::ExeMode::eager;
+    }
+  return mode;
+}
+
 int run(const Flags& f) {
   Target target = Target::cpu;
   if (!parse_target(f.target, &target))
@@ -63,6 +97,11 @@ int run(const Flags& f) {
   if (f.deployment == "framework" && !f.prompts.empty())
     throw UserError("TK1205", "--prompt has no place in the framework's settings")
         .help("leave --prompt out: the framework reads dataset/default_prompt.json");
+  if (f.deployment == "framework" && f.exe_mode != "eager")
+    throw UserError("TK1205", "--exe-mode has no place in the framework's model")
+        .help(
+            "leave --exe-mode out: the framework compiles the model itself, by exe_mode of its "
+            "YAML");
   const emit::Model model =
       is_deployment(f.model) ? of_deployment(f.model, f.name) : of_captured(f, target);
   emit::Options options;
@@ -70,7 +109,10 @@ int run(const Flags& f) {
   options.prompts = f.prompts;
   options.framework = f.deployment == "framework";
   options.platform = target == Target::a3 ? "A3" : "A2";
-  const emit::Emitted emitted = emit::write_model(model, options);
+  std::vector<std::string> notes;
+  options.exe_mode = exe_mode_of(f, target, model.decode, &notes);
+  emit::Emitted emitted = emit::write_model(model, options);
+  emitted.notes.insert(emitted.notes.begin(), notes.begin(), notes.end());
   emit::save(f.out, emitted, f.force);
   if (f.json) {
     nlohmann::ordered_json files = nlohmann::json::array();
@@ -109,6 +151,9 @@ void add_emit(CLI::App& app, int* exit_code) {
   c->add_option("--deployment", flags->deployment,
                 "standalone, or framework: as a model of cann-recipes-infer")
       ->check(CLI::IsMember({"standalone", "framework"}))
+      ->capture_default_str();
+  c->add_option("--exe-mode", flags->exe_mode,
+                "How decode runs: eager, npugraph_ex or ge_graph; prefill is eager")
       ->capture_default_str();
   c->add_flag("--force", flags->force, "Replace an existing folder");
   c->add_flag("--json", flags->json, "What was written, as JSON");

@@ -19,7 +19,7 @@ namespace tk::cli {
 namespace {
 
 struct Flags {
-  std::string model, trace;
+  std::string model, trace, plan_cache;
   std::vector<std::string> prompts, ids;
   std::int64_t max_new = 128, seed = 0, top_k = 0;
   double temperature = 0, top_p = 1;
@@ -93,7 +93,7 @@ std::vector<Answer> prepare_answers(const Flags& f, const std::optional<Tokenize
 
 int run(const Flags& f) {
   const auto start = std::chrono::steady_clock::now();
-  Opened model = open_model(f.model);
+  Opened model = open_model(f.model, true, f.plan_cache);
   std::optional<Tokenizer> tokenizer;
   if (!model.tokenizer_path.empty() && !f.prompts.empty())
     tokenizer = Tokenizer::from_file(model.tokenizer_path);
@@ -219,6 +219,8 @@ void add_run(CLI::App& app, int* exit_code) {
   c->add_flag("--stats", flags->stats, "Speed, on stderr");
   c->add_option("--trace", flags->trace,
                 "Write every launch below this folder, for `tokamak profile`");
+  c->add_option("--plan-cache", flags->plan_cache,
+                "Folder in which a captured model's rewritten graphs are kept for the next start");
   c->add_flag("--json", flags->json, "Ids and texts as JSON");
   c->footer("Example: tokamak run out/stories -p \"Once upon a time\" --temperature 0.8 --seed 7");
   c->callback([flags, exit_code] { *exit_code = run(*flags); });

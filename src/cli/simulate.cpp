@@ -12,6 +12,7 @@
 #include "cli/calibrate.h"
 #include "cli/cli.h"
 #include "cli/simulate_files.h"
+#include "cli/simulate_modes.h"
 #include "npu/lower_config.h"
 #include "npu/lower_graph.h"
 #include "npu/validation.h"
@@ -27,6 +28,8 @@ struct Flags {
   std::vector<std::string> compare, calibrate;
   std::int64_t batch = 1, kv = 4096, tokens = 0, tp = 1, ep = 1, block_size = 128;
   double zipf = 0;
+  double warm_up_s = 0;
+  bool modes = false;
   bool device_info = false, streams = false, no_fuse = false, json = false, quiet = false;
 };
 
@@ -171,6 +174,21 @@ int sweep(const Subject& s, const Flags& f, const Npu& d, Progress& progress) {
   return 0;
 }
 
+// Eager against both graph modes, with the verdict on capture (GM-52, GM-63).
+int modes(const Subject& s, const Flags& f, Npu d) {
+  std::vector<ModeRow> rows;
+  for (const sim::Mode mode : {sim::Mode::eager, sim::Mode::npugraph_ex, sim::Mode::ge_graph}) {
+    d.mode = mode;
+    rows.push_back({mode, simulate(s, f, d, f.batch).step_ms(), band_of(band_kind(mode))});
+  }
+  if (f.json)
+    std::cout << modes_json(rows, f.warm_up_s);
+  else
+    fmt::print("{} {} on {}, batch {}\n{}", s.name, f.phase, d.file.name, f.batch,
+               modes_text(rows, f.warm_up_s));
+  return 0;
+}
+
 std::string result_text(const std::string& path) {
   return read_file(std::filesystem::is_directory(path)
                        ? std::filesystem::path(path) / "simulation.json"
@@ -235,6 +253,7 @@ int run(const Flags& f) {
       return 1;
     }
   }
+  if (f.modes) return modes(subject, f, d);
   if (!f.sweep.empty()) return sweep(subject, f, d, progress);
   progress("simulating");
   const Simulation s = simulate(subject, f, d, f.batch);
@@ -282,6 +301,10 @@ void add_simulate(CLI::App& app, int* exit_code) {
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   c->add_option("--mode", f->mode, "eager, npugraph_ex or ge_graph")->capture_default_str();
+  c->add_flag("--modes", f->modes, "All three modes, and whether capture pays");
+  c->add_option("--warm-up", f->warm_up_s,
+                "With --modes: seconds that compiling and capturing take; gives the break-even")
+      ->check(CLI::NonNegativeNumber);
   c->add_flag("--streams", f->streams, "Shared experts on a stream of their own");
   c->add_flag("--no-fuse", f->no_fuse, "A captured model's cached graph without fused operators");
   c->add_option("--unknown-op", f->unknown_op, "bytes: unknown operators cost what they move")

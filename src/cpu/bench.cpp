@@ -70,6 +70,37 @@ class Bench {
     return r;
   }
 
+  // Seconds of a step, after one that binds.
+  double steps(std::int64_t batch, std::int64_t n, double* first = nullptr) {
+    prefill(o_.context, batch);
+    const Clock a = Clock::now();
+    decode(1);
+    const Clock b = Clock::now();
+    decode(n);
+    const Clock c = Clock::now();
+    close();
+    if (first != nullptr) *first = b.wall - a.wall;
+    return (c.wall - b.wall) / static_cast<double>(n);
+  }
+
+  // Beside the launches, by the clocks of each.
+  double host_seconds(std::int64_t batch, int n) {
+    LaunchTimes times;
+    prefill(o_.context, batch);
+    decode(1);
+    runner_->set_times(&times);
+    std::vector<double> host;
+    for (int i = 0; i < n; ++i) {
+      decode(1);
+      std::int64_t inside = 0;
+      for (std::size_t k = 0; k < times.end.size(); ++k) inside += times.end[k] - times.start[k];
+      host.push_back(runner_->stats().seconds - static_cast<double>(inside) * 1e-9);
+    }
+    runner_->set_times(nullptr);
+    close();
+    return median(std::move(host));
+  }
+
  private:
   // In runs of at most max_tokens; leaves the next token of each sequence.
   void prefill(std::int64_t n, std::int64_t batch) {
@@ -159,6 +190,48 @@ BenchResult bench(Runner* runner, const BenchOptions& o) {
     throw UserError("TK0518", cat("a batch of ", o.batch, " is larger than the runner's limit of ",
                                   runner->options().max_batch));
   return Bench(runner, o).run();
+}
+
+std::vector<StepCost> compare_steps(std::span<Runner* const> runners,
+                                    std::span<const std::string> names, const BenchOptions& o) {
+  std::vector<StepCost> out;
+  for (std::size_t i = 0; i < runners.size(); ++i) {
+    StepCost cost{.name = names[i]};
+    cost.host_seconds =
+        Bench(runners[i], o)
+            .host_seconds(o.batch, static_cast<int>(std::min<std::int64_t>(o.gen, 9)));
+    cost.launches = static_cast<std::int64_t>(runners[i]->last_bound()->list.launches.size());
+    out.push_back(std::move(cost));
+  }
+  for (int rep = 0; rep < o.reps; ++rep)
+    for (std::size_t i = 0; i < runners.size(); ++i)
+      out[i].seconds.push_back(Bench(runners[i], o).steps(o.batch, o.gen));
+  return out;
+}
+
+BucketCosts measure_bucket_costs(Runner* runner, const BenchOptions& o) {
+  std::map<std::int64_t, double> seconds;
+  std::vector<double> plans;
+  const std::int64_t most = runner->options().max_batch;
+  for (std::int64_t batch = 1;; batch = std::min(batch * 2, most)) {
+    Bench b(runner, o);
+    double first = 0;
+    b.steps(batch, 1, &first);  // this one makes the plan
+    const double step = b.steps(batch, o.gen);
+    seconds[batch] = step;
+    plans.push_back(std::max(first - step, 0.0));
+    if (batch == most) break;
+  }
+  const auto at = [seconds](std::int64_t n) {
+    const auto above = seconds.lower_bound(n);
+    if (above == seconds.end()) return seconds.rbegin()->second;
+    if (above->first == n) return above->second;
+    const auto below = std::prev(above);
+    const double part =
+        static_cast<double>(n - below->first) / static_cast<double>(above->first - below->first);
+    return below->second + part * (above->second - below->second);
+  };
+  return {.seconds = at, .plan_seconds = median(std::move(plans))};
 }
 
 void relate_to_bandwidth(BenchResult* r, double bytes_per_s) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "cpu/buckets.h"
 #include "cpu/runner.h"
 
 namespace tk {
@@ -56,6 +57,24 @@ struct LaunchRow {
   double seconds = 0;
 };
 std::vector<LaunchRow> decode_launches(Runner* runner, const BenchOptions& options);
+
+// What a decode step costs by one way of running it.
+struct StepCost {
+  std::string name;
+  std::vector<double> seconds;  // a step, each repetition's mean
+  double host_seconds =
+      0;  // of a step beside its launches, median, with the clock read twice a launch
+  std::int64_t launches = 0;
+};
+
+// Decode in turns by several runners of one model, a repetition each (GM-63). `names` are theirs.
+std::vector<StepCost> compare_steps(std::span<Runner* const> runners,
+                                    std::span<const std::string> names,
+                                    const BenchOptions& options);
+
+// What buckets are chosen by: seconds of a decode step by batch, measured at 1, 2, 4, ... and
+// max_batch and linear between, and the time that a plan for a new batch takes.
+BucketCosts measure_bucket_costs(Runner* runner, const BenchOptions& options);
 
 // Bytes that a run of these launches moves, with the cache as it is now.
 std::int64_t moved_bytes(const Bound& bound);

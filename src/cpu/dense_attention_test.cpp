@@ -94,6 +94,45 @@ TEST(DenseAttention, EqualsTheReferenceWhateverTheMask) {
         }
 }
 
+// Padding on the left of each sequence, windows, rows that see nothing or all, and keys hidden at
+// random: what the paged kernel takes over must be what the plain loops would have done.
+TEST(DenseAttention, EqualsTheReferenceForDrawnMasks) {
+  std::mt19937 random(7);
+  const auto draw = [&](unsigned n) { return static_cast<std::int64_t>(random() % n); };
+  for (int round = 0; round < 150; ++round) {
+    const std::int64_t queries = round % 3 == 0 ? 1 : 1 + draw(12);
+    constexpr std::int64_t keys = 24;
+    const std::int64_t window = draw(3) == 0 ? 2 + draw(10) : keys + 1;
+    const std::int64_t past[] = {draw(keys - 11), draw(keys - 11), draw(keys - 11)};
+    const std::int64_t pad[] = {draw(8), draw(8), draw(2)};
+    const bool lone_rows_see_all = draw(2) == 0;
+    const std::int64_t flip = draw(4) == 0 ? draw(3 * 12 * keys) : -1;
+    const auto see = [&](auto b, auto i, auto j) {
+      const std::int64_t position = past[b] + i;
+      bool seen = j <= position && j > position - window && j >= pad[b];
+      if (position < pad[b]) seen = lone_rows_see_all;
+      return seen != ((b * 12 + i) * keys + j == flip);
+    };
+    const DType dtype = draw(2) == 0 ? DType::f32 : DType::bf16;
+    const auto type = std::string(name_of(dtype));
+    const Dims mask{3, 1, queries, keys};
+    // Two layers with one mask, the second with keys of another form.
+    const Graph graph = parse_graph(
+        cat("graph @main(%q: ", type, "[3, 4, ", queries, ", 16], %k: ", type,
+            "[3, 2, 24, 16], %v: ", type, "[3, 2, 24, 8], %l: ", type, "[3, 1, 24, 16], %m: bool",
+            mask.str(), ") {\n  %0 = tk.attention(%q, %k, %v, %m) {scale=0.25}\n",
+            "  %1 = tk.attention(%q, %l, %l, %m) {scale=0.25}\n  return %0, %1\n}\n"));
+    const std::vector<Tensor> inputs = {
+        floats(dtype, {3, 4, queries, 16}), floats(dtype, {3, 2, keys, 16}),
+        floats(dtype, {3, 2, keys, 8}), floats(dtype, {3, 1, keys, 16}),
+        mask_of(DType::boolean, mask, see)};
+    SCOPED_TRACE(cat("round ", round, " ", type, " window ", window, " flip ", flip));
+    const auto got = run(graph, inputs, {}, 1 + round % 2);
+    const auto want = interpret(graph, inputs, {});
+    for (int i = 0; i < 2; ++i) expect_near(got[i], want[i], dtype == DType::f32 ? 1e-5 : 0.02);
+  }
+}
+
 TEST(DenseAttention, WithoutAMaskWithSinksAndForOneToken) {
   for (const char* attrs : {"{scale=0.5}", "{scale=0.5, causal=true}"})
     for (const char* queries : {"1", "5", "12"}) {

@@ -17,7 +17,17 @@ Engine::Engine(Plan plan, std::vector<Tensor> states, Team* team,
       options_(options),
       replay_(team) {}
 
+void Engine::run(const Bound& bound, LaunchTimes* times) {
+  if (!options_.one_by_one) return replay_.run(bound.list.launches, times);
+  LaunchTimes one{{0}, {0}};
+  for (std::size_t i = 0; i < bound.list.launches.size(); ++i) {
+    replay_.run({&bound.list.launches[i], 1}, times != nullptr ? &one : nullptr);
+    if (times != nullptr) times->start[i] = one.start[0], times->end[i] = one.end[0];
+  }
+}
+
 Bound& Engine::bound(const SymEnv& env) {
+  if (options_.rebind) bound_.clear();
   const auto it =
       std::find_if(bound_.begin(), bound_.end(), [&](const Bound& b) { return b.plan.env == env; });
   if (it != bound_.end()) {

@@ -21,6 +21,9 @@ struct EngineMemory {
 struct EngineOptions {
   PrepareOptions prepare;
   std::size_t max_bound = 32;  // bound plans kept; the one unused for longest goes
+  // To measure what capture saves (bench.h): sizes are bound anew for each run; each launch is
+  // handed to the team by itself.
+  bool rebind = false, one_by_one = false;
 };
 
 // A plan for one set of sizes, ready to run. Fill `input`, run, read `output`; outputs are valid
@@ -40,9 +43,7 @@ class Engine {
   const Plan& plan() const { return plan_; }
   // Ready to run until the next call of `bound` (of any engine that shares the memory).
   Bound& bound(const SymEnv& env);
-  void run(const Bound& bound, LaunchTimes* times = nullptr) {
-    replay_.run(bound.list.launches, times);
-  }
+  void run(const Bound& bound, LaunchTimes* times = nullptr);
 
   // Everything at once, for tests and checks: inputs in the graph's order, outputs are copies.
   std::vector<Tensor> run(const std::vector<Tensor>& inputs);

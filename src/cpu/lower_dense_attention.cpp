@@ -1,6 +1,7 @@
 // Attention over keys that lie side by side, [B, heads, S, D], as a static cache has them; and
-// writes into such a cache. Where the mask of a run is causal, as it is for unpadded prompts and
-// for decoding, the kernel of paged attention runs, with the cache as one block per sequence.
+// writes into such a cache. Where each query of a run sees keys that lie side by side up to its own
+// position, all or a window of them, as with causal masks, padding on the left and sliding windows,
+// the kernel of paged attention runs, with the cache as one block per sequence.
 #include <array>
 #include <cmath>
 
@@ -13,16 +14,22 @@
 namespace tk {
 namespace {
 
-// What a run's mask turns out to be. Written before the attention of each run.
+// What a run's mask turns out to be. Of sequence b the queries from odd_rows[b] on see keys that
+// lie side by side, up to their own position: from the same first key, or the last `window` of
+// them.
 struct MaskFacts {
-  std::int32_t* kv_lens;  // [B]: keys that the paged kernel is to look at
-  bool* general;          // it does not apply: the plain loops do the work
+  std::int32_t* kv_lens;  // [B]: keys from that first one to the last query's
+  std::int32_t* table;    // [B]: where the first one lies, in rows from the first launched sequence
+  std::int32_t* odd_rows;  // [B]: queries before these go through the plain loops
+  std::int64_t* window;    // of all sequences; 0: none
 };
 
 struct MaskCheck {
   TensorView mask;  // [B or 1, heads or 1, S or 1, keys], strides 0 where it is broadcast
   MaskFacts facts;
   std::int64_t batch, queries, keys;
+  std::int64_t
+      rows_apart;  // from sequence to sequence, as table counts; 0: each from its own start
 };
 
 float mask_value(const TensorView& m, std::int64_t at) {
@@ -41,35 +48,102 @@ float mask_value(const TensorView& m, std::int64_t at) {
 // Softmax gives such a key exactly nothing, as long as another one is visible.
 bool hides(float mask) { return mask <= -1e30F; }
 
-// How many keys from the first are visible, if those are all; -1 otherwise.
-std::int64_t visible_prefix(const TensorView& m, std::int64_t row, std::int64_t keys) {
+// The keys that a query sees, when they lie side by side.
+struct Visible {
+  std::int64_t first = 0, end = -1;
+  bool fits() const { return end > first; }
+};
+
+Visible visible(const TensorView& m, std::int64_t row, std::int64_t keys) {
   const auto value = [&](std::int64_t j) { return mask_value(m, row + j * m.strides[3]); };
-  std::int64_t n = 0;
-  while (n < keys && value(n) == 0) ++n;
-  for (std::int64_t j = n; j < keys; ++j)
-    if (!hides(value(j))) return -1;
-  return n;
+  Visible v;
+  while (v.first < keys && hides(value(v.first))) ++v.first;
+  v.end = v.first;
+  while (v.end < keys && value(v.end) == 0) ++v.end;
+  for (std::int64_t j = v.end; j < keys; ++j)
+    if (!hides(value(j))) return {};
+  return v;
+}
+
+struct SequenceFacts {
+  std::int64_t first = 0, len = 0, window = 0, odd_rows = 0;
+};
+
+// From the last query up, as long as each sees one key less at the end; above those are the odd
+// ones.
+SequenceFacts facts_of(const MaskCheck& a, std::int64_t b) {
+  const std::int64_t row = b * a.mask.strides[0];
+  const auto at = [&](std::int64_t i) {
+    return visible(a.mask, row + i * a.mask.strides[2], a.keys);
+  };
+  const Visible last = at(a.queries - 1);
+  SequenceFacts f{last.first, 0, 0, a.queries};
+  if (!last.fits()) return f;
+  const std::int64_t most = last.end - last.first;
+  f.odd_rows = a.queries - 1;
+  bool slides = true;  // as long as each query further up starts one key earlier
+  for (; f.odd_rows > 0; --f.odd_rows) {
+    const Visible v = at(f.odd_rows - 1);
+    if (!v.fits() || v.end != last.end - (a.queries - f.odd_rows)) break;
+    if (v.first == f.first) {
+      slides = false;
+    } else if (slides && v.end - v.first == most) {  // a window, which the last query fills
+      f.window = most;
+      f.first = v.first;
+    } else {
+      break;
+    }
+  }
+  f.len = last.end - f.first;
+  return f;
 }
 
 void check_mask(const MaskCheck& a, int /*thread*/, int /*n_threads*/) {
-  *a.facts.general = false;
-  for (std::int64_t b = 0; b < a.batch && !*a.facts.general; ++b) {
-    const std::int64_t row = b * a.mask.strides[0];
-    const std::int64_t first = visible_prefix(a.mask, row, a.keys);
-    bool causal = first > 0 && first + a.queries - 1 <= a.keys;
-    for (std::int64_t i = 1; causal && i < a.queries; ++i)
-      causal = visible_prefix(a.mask, row + i * a.mask.strides[2], a.keys) == first + i;
-    *a.facts.general = !causal;
-    a.facts.kv_lens[b] = static_cast<std::int32_t>(first + a.queries - 1);
+  std::int64_t window = 0;
+  for (std::int64_t b = 0; b < a.batch; ++b) {
+    const SequenceFacts f = facts_of(a, b);
+    a.facts.kv_lens[b] = static_cast<std::int32_t>(f.len);
+    a.facts.table[b] = static_cast<std::int32_t>(b * a.rows_apart + f.first);
+    a.facts.odd_rows[b] = static_cast<std::int32_t>(f.odd_rows);
+    // One window for all: sequences that are shorter do not notice it.
+    if (f.window != 0 && window == 0) window = f.window;
   }
-  if (*a.facts.general)
-    for (std::int64_t b = 0; b < a.batch; ++b) a.facts.kv_lens[b] = 0;
+  *a.facts.window = window;
+  for (std::int64_t b = 0; b < a.batch && window != 0; ++b) {
+    const SequenceFacts f = facts_of(a, b);
+    if (f.window == window || f.len <= window) continue;
+    a.facts.kv_lens[b] = 0;
+    a.facts.odd_rows[b] = static_cast<std::int32_t>(a.queries);
+  }
+}
+
+// The paged kernel with the window that the run's mask has.
+struct ByMask {
+  kernels::PagedAttentionArgs args;
+  const std::int64_t* window;
+};
+
+kernels::PagedAttentionArgs args_of(const ByMask& a) {
+  kernels::PagedAttentionArgs args = a.args;
+  if (a.window != nullptr && *a.window != 0) {
+    args.mask = kernels::MaskKind::window;
+    args.window = *a.window;
+  }
+  return args;
+}
+
+void attention(const ByMask& a, int thread, int n_threads) {
+  kernels::paged_attention(args_of(a), thread, n_threads);
+}
+
+void attention_combine(const ByMask& a, int thread, int n_threads) {
+  kernels::paged_attention_combine(args_of(a), thread, n_threads);
 }
 
 struct GeneralArgs {
   TensorView q, k, v, mask, out;  // mask as in MaskCheck, or without data
   const float* sinks;
-  const bool* general;
+  const std::int32_t* odd_rows;  // null: all are
   float scale, soft_cap;
   bool causal;
   float* rows;  // for each thread: the query, the scores, the sum
@@ -141,13 +215,15 @@ void general_row(const GeneralArgs& a, std::int64_t b, std::int64_t h, std::int6
 }
 
 void general_attention(const GeneralArgs& a, int thread, int n_threads) {
-  if (!*a.general) return;
   const std::int64_t heads = a.q.shape[1];
   const std::int64_t queries = a.q.shape[2];
   const kernels::Range mine = kernels::share(a.q.shape[0] * heads * queries, 1, thread, n_threads);
   float* const rows = a.rows + thread * row_floats(a.q, a.k, a.v);
-  for (std::int64_t r = mine.begin; r < mine.end; ++r)
-    general_row(a, r / (heads * queries), r / queries % heads, r % queries, rows);
+  for (std::int64_t r = mine.begin; r < mine.end; ++r) {
+    const std::int64_t b = r / (heads * queries);
+    if (a.odd_rows == nullptr || r % queries < a.odd_rows[b])
+      general_row(a, b, r / queries % heads, r % queries, rows);
+  }
 }
 
 // Its axes lined up with [B, heads, S, keys], those of size 1 with stride 0. False: not so.
@@ -167,14 +243,34 @@ bool broadcast_mask(const TensorView& m, const TensorView& q, const TensorView& 
   return true;
 }
 
-// Sequences [b, b + n) as one run of the paged kernel.
-void launch_paged(Prepare& p, std::int64_t b, std::int64_t n, const std::int32_t* kv_lens,
-                  bool full) {
+// Rows of keys from one sequence to the next; 0 where that is no whole number, or not that of the
+// values.
+std::int64_t rows_apart(const TensorView& k, const TensorView& v) {
+  if (k.strides[2] == 0 || v.strides[2] == 0 || k.strides[0] % k.strides[2] != 0 ||
+      v.strides[0] % v.strides[2] != 0)
+    return 0;
+  const std::int64_t rows = k.strides[0] / k.strides[2];
+  return rows == v.strides[0] / v.strides[2] && rows > 0 ? rows : 0;
+}
+
+// The check of this mask by an earlier layer of the same run, or null.
+const MaskFacts* checked_before(const Prepare& p, const MaskCheck& mine) {
+  const Launch* l = p.find<check_mask>([&](const Launch& other) {
+    const auto* c = static_cast<const MaskCheck*>(other.args);
+    return other.node->in(3) == p.node.in(3) && c->batch == mine.batch &&
+           c->queries == mine.queries && c->keys == mine.keys && c->rows_apart == mine.rows_apart;
+  });
+  return l == nullptr ? nullptr : &static_cast<const MaskCheck*>(l->args)->facts;
+}
+
+// Sequences [b, b + n) as one run of the paged kernel; `facts` of the mask, or lengths alone.
+void launch_paged(Prepare& p, std::int64_t b, std::int64_t n, const MaskFacts& facts, bool full) {
   const TensorView& q = p.in(0);
   const TensorView& k = p.in(1);
   const TensorView& v = p.in(2);
   const TensorView& out = p.out();
   const std::int64_t queries = q.shape[2];
+  const bool by_mask = facts.table != nullptr;
   auto* table = p.keep<std::int32_t>(static_cast<std::size_t>(n));
   auto* cu_q = p.keep<std::int32_t>(static_cast<std::size_t>(n));
   for (std::int64_t i = 0; i < n; ++i) {
@@ -185,8 +281,10 @@ void launch_paged(Prepare& p, std::int64_t b, std::int64_t n, const std::int32_t
     return static_cast<std::byte*>(t.data) +
            static_cast<std::size_t>(b * t.strides[0]) * size_of(t.dtype);
   };
-  auto& a = p.launch<kernels::paged_attention>("attention", p.io_bytes());
+  auto& launched = p.launch<attention>("attention", p.io_bytes());
   p.last().serial = false;
+  launched.window = facts.window;
+  auto& a = launched.args;
   a.q = from(q);
   a.out = from(out);
   a.dtype = q.dtype;
@@ -198,9 +296,10 @@ void launch_paged(Prepare& p, std::int64_t b, std::int64_t n, const std::int32_t
   a.q_head_stride = q.strides[1];
   a.out_stride = n == 1 ? out.strides[2] : out.strides[0];
   a.out_head_stride = out.strides[1];
-  a.block_table = table;
+  if (by_mask) a.k.block_stride = k.strides[2], a.v.block_stride = v.strides[2];
+  a.block_table = by_mask ? facts.table + b : table;
   a.cu_q = cu_q;
-  a.kv_lens = kv_lens + b;
+  a.kv_lens = facts.kv_lens + b;
   a.sinks = p.has(4) ? p.in(4).as<float>() : nullptr;
   a.batch = n;
   a.tokens = n * queries;
@@ -215,10 +314,10 @@ void launch_paged(Prepare& p, std::int64_t b, std::int64_t n, const std::int32_t
   a.soft_cap = static_cast<float>(p.args.f64("softcap"));
   a.max_kv_len = k.shape[2];
   p.scratch(&a.scratch, kernels::paged_attention_scratch_bytes(a, p.n_threads));
-  auto& c = p.launch<kernels::paged_attention_combine>("attention_combine", out.bytes());
+  auto& c = p.launch<attention_combine>("attention_combine", out.bytes());
   p.last().serial = false;
-  c = a;
-  p.share_scratch(&c.scratch, &a.scratch);
+  c = launched;
+  p.share_scratch(&c.args.scratch, &a.scratch);
 }
 
 // The kernel takes an index outside the cache for padding; here it is a mistake.
@@ -253,25 +352,34 @@ const char* prepare_attention(Prepare& p) {
   const bool causal = p.args.flag("causal");
   TensorView mask;
   if (p.has(3) && !broadcast_mask(p.in(3), q, k, &mask)) return "the mask's form";
-  auto* kv_lens = p.keep<std::int32_t>(static_cast<std::size_t>(batch));
-  auto* general = p.keep<bool>(1);
+  const bool together = queries == 1 || batch == 1;
+  const std::int64_t apart = rows_apart(k, v);
   // Query i sees the keys up to i, so that with more keys than queries the rest is never seen.
   const bool by_length = !p.has(3) && (!causal || queries <= keys);
-  const bool by_mask = p.has(3) && !causal && mask.shape[1] == 1 && keys > 0;
+  const bool by_mask = p.has(3) && !causal && mask.shape[1] == 1 && keys > 0 && apart > 0 &&
+                       batch * apart < INT32_MAX;
+  MaskFacts facts{};
   if (by_length) {
-    std::fill(kv_lens, kv_lens + batch, static_cast<std::int32_t>(causal ? queries : keys));
+    facts.kv_lens = p.keep<std::int32_t>(static_cast<std::size_t>(batch));
+    std::fill(facts.kv_lens, facts.kv_lens + batch,
+              static_cast<std::int32_t>(causal ? queries : keys));
   } else if (by_mask) {
-    p.launch<check_mask>("check_mask", mask.bytes()) = {
-        mask, {kv_lens, general}, batch, queries, keys};
-    p.last().serial = true;
-  } else {
-    *general = true;
+    MaskCheck check{mask, {}, batch, queries, keys, together ? apart : 0};
+    if (const MaskFacts* before = checked_before(p, check)) {
+      facts = *before;
+    } else {
+      const auto n = static_cast<std::size_t>(batch);
+      check.facts = facts = {p.keep<std::int32_t>(n), p.keep<std::int32_t>(n),
+                             p.keep<std::int32_t>(n), p.keep<std::int64_t>(1)};
+      p.launch<check_mask>("check_mask", mask.bytes()) = check;
+      p.last().serial = true;
+    }
   }
   if (by_length || by_mask) {
-    if (queries == 1 || batch == 1) {
-      launch_paged(p, 0, batch, kv_lens, !causal && by_length);
+    if (together) {
+      launch_paged(p, 0, batch, facts, !causal && by_length);
     } else {
-      for (std::int64_t b = 0; b < batch; ++b) launch_paged(p, b, 1, kv_lens, !causal && by_length);
+      for (std::int64_t b = 0; b < batch; ++b) launch_paged(p, b, 1, facts, !causal && by_length);
     }
   }
   if (by_length) return nullptr;
@@ -283,7 +391,7 @@ const char* prepare_attention(Prepare& p) {
        mask,
        p.out(),
        p.has(4) ? p.in(4).as<float>() : nullptr,
-       general,
+       facts.odd_rows,
        static_cast<float>(p.args.f64("scale")),
        static_cast<float>(p.args.f64("softcap")),
        causal,

@@ -59,6 +59,13 @@ class Prepare {
     launch<Kernel>(name, bytes) = a;
     last().serial = true;
   }
+  // A launch of this kernel so far that `fits`, or null.
+  template <auto Kernel, typename Fits>
+  const Launch* find(const Fits& fits) const {
+    for (const Launch& l : list_->launches)
+      if (l.fn == &call<Kernel> && fits(l)) return &l;
+    return nullptr;
+  }
   Launch& last() { return list_->launches.back(); }
 
   // *pointer will lead to `bytes` of memory that the launches of this step have to themselves.

@@ -34,6 +34,8 @@ RunnerOptions checked(RunnerOptions o) {
   at_least(o.max_batch, 1, "the largest batch");
   at_least(o.max_len, 0, "the largest length");
   at_least(o.max_tokens, 1, "the largest prefill run");
+  for (std::size_t i = 0; i < o.buckets.size(); ++i)
+    at_least(o.buckets[i], i == 0 ? 1 : o.buckets[i - 1] + 1, "a bucket");
   if (o.threads == 0)
     o.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   return o;
@@ -276,6 +278,11 @@ void Runner::truncate(SeqId seq, std::int64_t length) {
 }
 
 std::int64_t Runner::bucket(std::int64_t batch) const {
+  if (!options_.buckets.empty()) {
+    const auto it = std::lower_bound(options_.buckets.begin(), options_.buckets.end(), batch);
+    return it == options_.buckets.end() ? batch
+                                        : std::min(*it, std::max(batch, options_.max_batch));
+  }
   std::int64_t b = batch <= 4 ? batch : 8;
   while (b < batch) b *= 2;
   return std::max(batch, std::min(b, options_.max_batch));

@@ -35,7 +35,10 @@ struct RunnerOptions {
   std::int64_t max_tokens = 2048;  // tokens of one prefill run
   // Keep packed weights on disk for the next process; see cpu/packed_file.h.
   bool keep_packed = false;
-  bool check = false;  // poison freed blocks with NaN, check slots and logits
+  bool check = false;              // poison freed blocks with NaN, check slots and logits
+  // Sizes that a decode batch is padded to, increasing; a larger batch is not padded. Empty: 1, 2,
+  // 3, 4, 8, 16, 32, ... (choose_buckets chooses by cost).
+  std::vector<std::int64_t> buckets;
   EngineOptions engine;
   // Runners that are timed against each other share their threads, or one's idle workers would be
   // in the other's way. Null: threads of its own.
@@ -100,7 +103,7 @@ class Runner {
   // Called behind each run that succeeded, with its launches and their times.
   std::function<void(const Bound&, const LaunchTimes&)> on_run;
 
-  // The size that a decode batch is padded to: 1, 2, 3, 4, 8, 16, 32, ..., at most max_batch.
+  // The size that a decode batch is padded to, at most max_batch.
   std::int64_t bucket(std::int64_t batch) const;
 
  private:

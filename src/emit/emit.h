@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "emit/graph_mode.h"
 #include "graph/graph.h"
 #include "graph/verdict.h"
 #include "graph/weights.h"
@@ -34,6 +35,7 @@ struct Options {
   std::vector<std::string> prompts;  // of the YAML; empty: a default
   std::string platform = "A2";       // A2 or A3
   bool framework = false;  // for the framework of cann-recipes-infer: no runner of its own
+  ExeMode exe_mode = ExeMode::eager;  // how decode runs; prefill is eager
 };
 
 struct File {

@@ -22,7 +22,9 @@ std::string framework_name(const Source& source) {
   return camel(source.model->name) + "ForFramework";
 }
 
-std::string modeling(const Source& source, const Classes& classes, bool framework) {
+std::string modeling(const Source& source, const Classes& classes, const Options& options) {
+  const bool framework = options.framework;
+  const ExeMode mode = options.exe_mode;
   std::set<std::string> needed = classes.helpers;
   if (needed.count("paged_attention") != 0 || needed.count("mla_paged_attention") != 0)
     needed.insert("attend");
@@ -46,9 +48,11 @@ std::string modeling(const Source& source, const Classes& classes, bool framewor
                             : ""},
                  {"BLOCK_SIZE", std::to_string(source.model->block_size)},
                  {"RE", matches_names ? "import re\n" : ""},
+                 {"GRAPH", metadata_for_graph_mode(mode)},
+                 {"IMPORT_GRAPH", mode == ExeMode::ge_graph ? "import torchair\n" : ""},
                  {"FUNCTIONAL", functional ? "import torch.nn.functional as F\n" : ""},
                  {"NPU", classes.uses_npu ? "import torch_npu\n" : ""}}) +
-         helpers + classes.text +
+         for_graph_mode(helpers + classes.text, mode) +
          (framework ? filled(std::string(framework_class), {{"CLASS", framework_name(source)},
                                                             {"MODEL", classes.model},
                                                             {"DTYPE", dtype_name(source.dtype)}})
@@ -126,6 +130,8 @@ std::vector<File> files_of(const Source& source, const Classes& classes, const O
   std::vector<std::string> prompts = options.prompts;
   if (prompts.empty()) prompts = {"Once upon a time", "The capital of France is"};
   const std::string name = camel(m.name);
+  const ExeMode mode = options.exe_mode;
+  const bool graph = mode != ExeMode::eager;
   const std::int64_t limit = m.max_positions > 0 ? m.max_positions : 4096;
   const std::vector<std::pair<std::string, std::string>> values = {
       {"NAME", m.name},
@@ -141,6 +147,13 @@ std::vector<File> files_of(const Source& source, const Classes& classes, const O
       {"TORCH_NPU",
        classes.uses_npu ? "import torch_npu  # noqa: F401, registers the device\n" : ""},
       {"PLATFORM", options.platform},
+      {"EXE_MODE", std::string(name_of(mode))},
+      {"GRAPH_KEYS", graph_keys(mode)},
+      {"GRAPH_IMPORT",
+       graph ? "from graph_mode import compile_decode, mark_caches_static, mark_static\n" : ""},
+      {"COMPILE", graph ? "        self.decode = compile_decode(self.model)\n" : ""},
+      {"CACHES_STATIC", graph ? "            mark_caches_static(self.model)\n" : ""},
+      {"STEP", graph ? std::string(graph_step) : std::string(eager_step)},
       {"MODEL_PATH",
        options.model_path.empty() ? "<folder of the checkpoint>" : options.model_path},
       {"PROMPTS", yaml_list(prompts)},
@@ -150,7 +163,7 @@ std::vector<File> files_of(const Source& source, const Classes& classes, const O
       {"PRODUCT", options.platform == "A3" ? "Atlas A3 series" : "Atlas A2 series"}};
   const bool framework = options.framework;
   std::vector<File> files = {
-      {"models/modeling_" + m.name + ".py", modeling(source, classes, framework)},
+      {"models/modeling_" + m.name + ".py", modeling(source, classes, options)},
       {"models/configuration_" + m.name + ".py", configuration(source, framework)},
       {"requirements.txt", filled(std::string(requirements), values)},
   };
@@ -169,6 +182,7 @@ std::vector<File> files_of(const Source& source, const Classes& classes, const O
                    {"config/" + m.name + ".yaml", filled(std::string(yaml_text), values)},
                    {"README.md", filled(std::string(readme), values)},
                });
+  if (graph) files.push_back({"graph_mode.py", graph_mode_text(mode)});
   return files;
 }
 

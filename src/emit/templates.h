@@ -14,7 +14,7 @@ Tokens of all requests lie side by side in one axis; ForwardMetadata says which 
 @RE@from dataclasses import dataclass, field
 @PARTIAL@
 import torch
-@FUNCTIONAL@@NPU@@EXECUTOR@from torch import nn
+@FUNCTIONAL@@NPU@@IMPORT_GRAPH@@EXECUTOR@from torch import nn
 
 BLOCK_SIZE = @BLOCK_SIZE@  # tokens in a block of the cache
 @ATTENTION@
@@ -31,7 +31,7 @@ class ForwardMetadata:
     logit_rows: torch.Tensor  # int64 [B], the last token of each request
     actual_seq_lengths_list_kv: list = field(default_factory=list)  # the same for the host
     actual_seq_lengths_cu_list_q: list = field(default_factory=list)
-)py";
+@GRAPH@)py";
 
 inline constexpr std::string_view configuration_text =
     R"py("""The sizes that models/ was written for, as config.json of the checkpoint has them."""
@@ -68,7 +68,7 @@ from pathlib import Path
 
 import torch
 @TORCH_NPU@import yaml
-from models.configuration_@NAME@ import @CONFIG@
+@GRAPH_IMPORT@from models.configuration_@NAME@ import @CONFIG@
 from models.modeling_@NAME@ import BLOCK_SIZE, ForwardMetadata, @MODEL@
 from safetensors import safe_open
 
@@ -96,7 +96,7 @@ class @RUNNER@:
         self.prompts = settings["data_config"]["prompts"]
         self.config = @CONFIG@.from_pretrained(self.model_path)
         self.model = self._load(getattr(torch, settings["model_config"]["dtype"]))
-        self.block_table = None
+@COMPILE@        self.block_table = None
         self.kv_len = []
 
     def _load(self, dtype):
@@ -113,10 +113,11 @@ class @RUNNER@:
     def init_static_kvcache(self, batch_size, max_len):
         """Blocks for batch_size requests of max_len tokens, dealt out once."""
         blocks = -(-max_len // BLOCK_SIZE)
-        table = torch.arange(batch_size * blocks, dtype=torch.int32)
-        self.block_table = table.view(batch_size, blocks)
-        self.model.init_cache(batch_size * blocks, DEVICE)
-        self.kv_len = [0] * batch_size
+        if self.block_table is None or self.block_table.shape != (batch_size, blocks):
+            table = torch.arange(batch_size * blocks, dtype=torch.int32)
+            self.block_table = table.view(batch_size, blocks)
+            self.model.init_cache(batch_size * blocks, DEVICE)
+@CACHES_STATIC@        self.kv_len = [0] * batch_size
 
     @torch.inference_mode()
     def forward(self, tokens, is_prefill):
@@ -142,8 +143,7 @@ class @RUNNER@:
             actual_seq_lengths_cu_list_q=totals,
         )
         input_ids = torch.tensor(input_ids, device=DEVICE)
-        logits = self.model(input_ids, torch.cat(positions).to(DEVICE), metadata)
-        self.kv_len = lengths
+@STEP@        self.kv_len = lengths
         return logits.float().unsqueeze(1)
 
     def _timed(self, tokens, is_prefill, warm_up):
@@ -165,7 +165,8 @@ class @RUNNER@:
     def model_generate(self, prompts, warm_up=False):
         """Token ids of the prompts in, new token ids out: greedy, until all ended or enough."""
         steps = 2 if warm_up else self.max_new_tokens
-        self.init_static_kvcache(len(prompts), max(map(len, prompts)) + steps)
+        longest = max(map(len, prompts)) + self.max_new_tokens
+        self.init_static_kvcache(len(prompts), longest)  # for warm-up too: the same memory serves
         tokens = self._timed(prompts, True, warm_up)
         generated = [[token] for token in tokens]
         for _ in range(steps - 1):
@@ -181,6 +182,18 @@ class @RUNNER@:
             if token in self.config.eos_token_ids:
                 return row[:i]
         return row
+)py";
+
+inline constexpr std::string_view eager_step =
+    R"py(        logits = self.model(input_ids, torch.cat(positions).to(DEVICE), metadata)
+)py";
+
+inline constexpr std::string_view graph_step =
+    R"py(        positions = torch.cat(positions).to(DEVICE)
+        if not is_prefill:
+            mark_static(input_ids, positions, *metadata.tensors())
+        step = self.model if is_prefill else self.decode
+        logits = step(input_ids, positions, metadata)
 )py";
 
 inline constexpr std::string_view infer_py =
@@ -223,8 +236,8 @@ inline constexpr std::string_view yaml_text = R"y(model_config:
   model_name: "@NAME@"
   model_path: "@MODEL_PATH@"
   dtype: "@DTYPE@"
-  exe_mode: "eager"
-  platform_version: "@PLATFORM@"
+  exe_mode: "@EXE_MODE@"
+@GRAPH_KEYS@  platform_version: "@PLATFORM@"
 data_config:
   prompts:
 @PROMPTS@scheduler_config:

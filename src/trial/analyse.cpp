@@ -1,5 +1,6 @@
 // What needs no run: the cached form, all sites, their verdicts.
 #include "base/error.h"
+#include "cpu/isa.h"
 #include "moves/canonical/canonical.h"
 #include "trial/machine.h"
 #include "trial/rows.h"

@@ -120,6 +120,12 @@ class Finder {
       : graph_(graph), backend_(backend), growing_(growing(graph)) {}
 
   std::vector<CaptureFactor> run() {
+    if (!growing_.empty())
+      factors_.push_back({"GM-10", "shape",
+                          cat("sizes that differ from call to call: ",
+                              fmt::format("{}", fmt::join(growing_, ", "))),
+                          "inputs", "", "token-flat: a decode step has one token for each sequence",
+                          0, true});
     for (Node* n : nodes(graph_)) {
       visit(*n);
       if (depends_on_step(*n)) per_step_.insert(n);
@@ -217,13 +223,6 @@ const Value* state_behind(const Value* v) {
 
 std::vector<CaptureFactor> capture_factors(const Graph& graph, CaptureBackend backend) {
   std::vector<CaptureFactor> factors = Finder(graph, backend).run();
-  const std::set<std::string, std::less<>> symbols = growing(graph);
-  if (!symbols.empty())
-    factors.insert(
-        factors.begin(),
-        {"GM-10", "shape",
-         cat("sizes that differ from call to call: ", fmt::format("{}", fmt::join(symbols, ", "))),
-         "inputs", "", "token-flat: a decode step has one token for each sequence", 0, true});
   std::stable_sort(
       factors.begin(), factors.end(),
       [](const CaptureFactor& a, const CaptureFactor& b) { return a.blocks > b.blocks; });

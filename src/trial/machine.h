@@ -6,6 +6,5 @@
 namespace tk {
 
 std::string cpu_name();  // as /proc/cpuinfo has it
-std::string isa_name();  // "AVX-512, bf16 dot products, AMX bf16"
 
 }  // namespace tk

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "cpu/isa.h"
 #include "cpu/kernels/bandwidth.h"
 #include "graph/rewrite.h"
 #include "npu/clock.h"

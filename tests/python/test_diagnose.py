@@ -10,8 +10,8 @@ import sys
 import pytest
 from conftest import ROOT
 from tokamak.diagnose import diagnose_logs
-from tokamak.diagnose.recompiles import input_of, kind_of, plain_guard
 from tokamak.errors import Error
+from tokamak.graphlog import input_of, kind_of, plain_guard
 
 SHARED = ROOT.parent / "shared" / "logs"
 DYNAMO = "V0421 11:03:22.511000 30877 torch/_dynamo/guards.py:2997] [0/2] [__recompiles] "

@@ -135,6 +135,7 @@ def test_random_sequences(block):
 
 
 def test_the_limit():
+    """GM-23: eight for a code object, then eager for good."""
     steps = [{"n": n} for n in range(20)]
     result = predict(steps, dynamic=False)
     assert len(result.compiles) == 8 and result.eager_from == 8
@@ -142,6 +143,8 @@ def test_the_limit():
 
 
 def test_reasons_name_the_input():
+    """GM-25: guards are not skipped while more than one compilation is predicted. GM-60: one graph
+    is decided before running."""
     result = predict(lists([2] * 3), dynamic=False)
     assert result.compiles[1].input == "lengths[0]"
     assert "lengths[0]: 5 became 6" in str(result)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import torch
 from torch._logging._internal import log_state
 
-from ..graphlog import read_events
+from ..diagnose.lines import Line
+from ..graphlog import Reader
 from . import report
 from .compiler import tokamak
 
@@ -21,8 +22,8 @@ LOGGERS = (
 
 @dataclass
 class Explanation:
-    """`breaks` and `recompiles` are graphlog.Event, `fallbacks` are partition.Reason; all have a
-    text with file:line. `graphs` are report.GraphReport, one for each compilation."""
+    """`breaks` are graphlog.Break, `recompiles` graphlog.Recompile, `fallbacks` partition.Reason;
+    all have a text with file:line. `graphs` are report.GraphReport, one for each compilation."""
 
     graphs: list = field(default_factory=list)
     breaks: list = field(default_factory=list)
@@ -68,9 +69,10 @@ def explain(model, inputs, *, options=None, dynamic=None):
                 else:
                     compiled(*(call if isinstance(call, tuple) else (call,)))
         found = Explanation(graphs=list(report.graphs))
-        events = read_events("\n".join(lines))
-        found.breaks = [e for e in events if e.kind == "break"]
-        found.recompiles = [e for e in events if e.kind == "recompile"]
+        reader = Reader()
+        for number, text in enumerate("\n".join(lines).splitlines(), 1):
+            reader.feed(Line("", number, text, ""))
+        found.breaks, found.recompiles = reader.breaks, reader.events
         for graph in found.graphs:
             found.fallbacks += graph.fallbacks
             for part in graph.parts:

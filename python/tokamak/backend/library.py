@@ -5,7 +5,7 @@ import functools
 import json
 import os
 
-from ..binary import CHECKOUT
+from ..binary import find_library as in_package
 from ..dtypes import DTYPES
 from ..errors import Error
 
@@ -26,9 +26,8 @@ class EngineError(RuntimeError):
 
 
 def find_library():
-    """TOKAMAK_ENGINE, or this checkout's build. Raises Error TK1503."""
-    named = os.environ.get("TOKAMAK_ENGINE")
-    path = named or CHECKOUT / "build" / "lib" / "libtokamak_engine.so"
+    """TOKAMAK_ENGINE, the installed package, or this checkout's build. Raises Error TK1503."""
+    path = os.environ.get("TOKAMAK_ENGINE") or in_package("libtokamak_engine.so")
     if os.path.isfile(path):
         return str(path)
     raise Error(
@@ -49,7 +48,7 @@ def load():
     library.tk_engine_new.argtypes = (
         ctypes.c_char_p,
         *(tensors, ctypes.c_int, tensors, ctypes.c_int),
-        *(ctypes.c_int, ctypes.c_int, ctypes.c_void_p),
+        *(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p),
     )
     library.tk_engine_pool_new.restype = ctypes.c_void_p
     library.tk_engine_pool_delete.argtypes = (ctypes.c_void_p,)

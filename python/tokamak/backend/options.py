@@ -20,8 +20,12 @@ class Options:
     min_nodes: int = 4
     """Parts of a graph with fewer operators than this, cut out by others, stay with PyTorch."""
 
+    plan_cache: str = ""
+    """A folder in which rewritten graphs are kept for the next process; "": none are."""
+
 
 KNOWN = {f.name: f.type for f in fields(Options)}
+WANTED = {int: "a whole number, 0 or more", bool: "True or False", str: "a text"}
 
 
 def read_options(given):
@@ -39,6 +43,6 @@ def read_options(given):
         wanted = KNOWN[name]
         least = 0 if wanted is int else None
         if type(value) is not wanted or (least is not None and value < least):
-            what = "a whole number, 0 or more" if wanted is int else "True or False"
+            what = WANTED[wanted]
             raise Error("TK1502", f"option {name!r} must be {what}, got {value!r}")
     return Options(**given)

@@ -3,6 +3,7 @@
 import ctypes
 import json
 import operator
+import os
 import threading
 
 import torch
@@ -11,6 +12,12 @@ from . import library
 from .library import check, load
 from .lower import Unsupported, lower_graph
 from .pool import close, names_of, pool_for
+from .report import log
+
+# Without a frame of Python for each: models have hundreds of weights and caches.
+ADDRESS = torch._C.TensorBase.data_ptr
+VERSION = operator.attrgetter("_version")
+IS_INFERENCE = torch._C.TensorBase.is_inference
 
 KEPT_SIZES = 64
 KEPT_MODELS = 4
@@ -34,10 +41,13 @@ class Engine:
             lowered.text(names).encode(),
             *(weight_array, len(names), state_array, len(states)),
             *(part.threads, int(part.fuse), self.pool.handle),
+            os.fsencode(part.plan_cache) if part.plan_cache else None,
         )
         del keep, keep_states
         if not self.handle:
             raise library.EngineError(library.text())
+        if warning := part.plan_cache and library.text():
+            log.warning("tokamak: %s", warning)
 
     def __del__(self):
         if getattr(self, "handle", None) and load is not None:  # None when Python is going down
@@ -49,7 +59,7 @@ class Engine:
 
 def _versions(weights):
     """What changes when the contents of a weight do, or its memory."""
-    return [(w.data_ptr(), w._version) for w in weights]
+    return list(map(ADDRESS, weights)), list(map(VERSION, weights))
 
 
 class Compiled:
@@ -60,6 +70,7 @@ class Compiled:
         self.static = static
         self.threads = options.threads or torch.get_num_threads()
         self.fuse = options.fuse
+        self.plan_cache = options.plan_cache
         self.lock = threading.Lock()  # the arrays of pointers are one set
         self.engines = []  # for the models that share this graph; the last used first
         self.builds = 0
@@ -71,6 +82,8 @@ class Compiled:
             raise Unsupported(library.text())
         self.pick_weights = _picker([i for _, i in lowered.weights])
         self.state_index = [i for _, i in lowered.states]
+        self.pick_states = _picker(self.state_index)
+        self.pick_written = _picker(lowered.written)
         self.input_index = [i for _, i in lowered.inputs]
         self.symbol_index = [(i, axis) for _, i, axis in lowered.symbols]
         self.names = [name for name, *_ in lowered.symbols]
@@ -123,7 +136,7 @@ class Compiled:
         if plan is None:
             plan = self._plan_results(symbols)
         symbol_array, specs, outputs = plan
-        states = [args[i].data_ptr() for i in self.state_index]
+        states = list(map(ADDRESS, self.pick_states(args)))
         if states != self.last_states:
             self.state_pointers[: len(states)] = states
             self.last_states = states
@@ -151,11 +164,12 @@ class Compiled:
 
     def _mark_changed(self, args):
         """The engine writes behind torch's back; who asks for a version sees the change."""
-        changed = [args[i] for i in self.lowered.written if not args[i].is_inference()]
+        changed = self.pick_written(args)
+        if any(map(IS_INFERENCE, changed)):
+            changed = tuple([t for t in changed if not t.is_inference()])
         if changed:
-            torch._C._autograd._unsafe_set_version_counter(
-                tuple(changed), tuple([t._version + 1 for t in changed])
-            )
+            versions = tuple([v + 1 for v in map(VERSION, changed)])
+            torch._C._autograd._unsafe_set_version_counter(changed, versions)
 
     def _plan_results(self, symbols):
         values = dict(zip(self.names, symbols, strict=True))

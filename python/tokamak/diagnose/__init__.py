@@ -3,7 +3,7 @@
     from tokamak.diagnose import diagnose_logs
     print(diagnose_logs(["serve.log"]).text())
 
-lines.py reads logs, recompiles.py what Dynamo says of recompilations, graph_rules.py knows the
+lines.py reads logs, ../graphlog.py what Dynamo says of recompilations, graph_rules.py knows the
 faults, graph_log.py puts them in order of blame, stages.py runs a script (GM-40 to GM-42).
 """
 

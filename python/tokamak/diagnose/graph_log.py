@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from ..errors import Error
+from ..graphlog import Reader, input_of, kind_of, limit_reason
 from .graph_rules import DECIDES, FOLLOWS, NAMES, RECOMPILE_FIXES, RULES
 from .lines import log_files, read
-from .recompiles import Reader, input_of, kind_of, limit_reason
 
 BACKENDS = ("npugraph_ex", "ge_graph")
 
@@ -179,7 +179,7 @@ def _recompile_finding(state, serving):
         return None
     (name, kind), _ = Counter((input_of(g), kind_of(g)) for g, _ in guards).most_common(1)[0]
     guard, event = next((g, e) for g, e in guards if (input_of(g), kind_of(g)) == (name, kind))
-    line = event.line if event else state.found["recompile-limit"].line
+    line = event.at if event else state.found["recompile-limit"].line
     many = len(serving) or "several"
     return Finding(
         "recompile",
@@ -354,7 +354,7 @@ def _data(d):
                 "guard": e.guard,
                 "place": e.place,
                 "use": e.use or None,
-                "log": e.line.where,
+                "log": e.at.where,
             }
             for e in d.recompiles
         ],

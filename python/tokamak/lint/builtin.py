@@ -9,6 +9,7 @@ from .values import (
     HOST,
     HOST_VALUE,
     LIST,
+    NONE_VALUE,
     NUMPY,
     OBJECT,
     SYNCED,
@@ -29,6 +30,7 @@ BUILTINS = {
     "any",
     "bool",
     "callable",
+    "complex",
     "dict",
     "divmod",
     "enumerate",
@@ -110,6 +112,8 @@ class Builtins:
             return self._arithmetic(args)
         if name == "isinstance":
             return self._isinstance(node, args)
+        if name == "setattr" and len(args) == 3:
+            return self._setattr(node, args)
         if name == "getattr" and len(args) > 1:
             return self._getattr(node, args)
         if name == "hasattr":
@@ -147,6 +151,14 @@ class Builtins:
             return constant("Tensor" in names)
         known = any(n in names for n in ("'list'", "'tuple'", "'List'", "'Sequence'"))
         return TRUE_VALUE if known else FALSE_VALUE if "Tensor" in names else HOST_VALUE
+
+    def _setattr(self, node, args):
+        if isinstance(args[1].const, str):
+            target = ast.Attribute(value=node.args[0], attr=args[1].const, ctx=ast.Store())
+            checks.attribute_written(
+                self, node, ast.copy_location(target, node), args[0], args[2], False
+            )
+        return NONE_VALUE
 
     def _getattr(self, node, args):
         if args[0].kind == OBJECT and isinstance(args[1].const, str):

@@ -4,7 +4,7 @@ import ast
 import difflib
 
 from .custom_ops import check_custom_ops
-from .entries import scopes
+from .entries import dict_items, scopes
 from .options import (
     CAPTURE_ONLY,
     EXE_MODES,
@@ -15,6 +15,7 @@ from .options import (
     RECIPE_PAIRS,
 )
 from .program import dotted_name
+from .tree import walk
 
 _WORDS = (
     "compile",
@@ -31,7 +32,7 @@ _WORDS = (
 def check(program, sites, reporter, length_lists, backend):
     """Rules about what surrounds the graph; they look at all code of the files."""
     for site in sites:
-        _site(site, reporter, backend)
+        _site(program, site, reporter, backend)
     _lengths(program, sites, reporter, length_lists, backend)
     _repeated_cache(sites, reporter)
     for module in program.modules:
@@ -44,18 +45,19 @@ def check(program, sites, reporter, length_lists, backend):
         _gears(module, nodes, sites, reporter)
         check_custom_ops(module, nodes, reporter)
         _modes(module, nodes, sites, reporter)
+        _counters(module, nodes, sites, backend, reporter)
 
 
 # -- one place that compiles
 
 
-def _site(site, reporter, backend):
+def _site(program, site, reporter, backend):
     source = site.module.source
     kind = site.backend or backend
-    options = _keyword(site.call, "options")
-    if kind == "npugraph_ex" and isinstance(options, ast.Dict):
-        _options(options, source, reporter)
-    mode = _keyword(site.call, "mode")
+    options = site.settings.get("options")
+    if kind == "npugraph_ex" and options is not None:
+        _options(dict_items(program, site.module, site.owner, options), options, source, reporter)
+    mode = site.settings.get("mode")
     if (
         kind == "npugraph_ex"
         and site.kind == "compile"
@@ -76,12 +78,12 @@ def _site(site, reporter, backend):
         _cached(site, reporter)
 
 
-def _options(options, source, reporter):
+def _options(items, options, source, reporter):
     given = {}
-    for i, key in enumerate(options.keys):
-        if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
+    for key, value in items:
+        name = key.value
+        if not isinstance(name, str):
             continue
-        name, value = key.value, options.values[i]
         constant = value.value if isinstance(value, ast.Constant) else _NOT_KNOWN
         given[name] = constant
         if name not in NPUGRAPH_OPTIONS:
@@ -160,7 +162,7 @@ def _cached(site, reporter):
 
 
 def _repeated_cache(sites, reporter):
-    """One function through two compilers."""
+    """One function through two compilers, or twice through one."""
     by_function = {}
     for site in sites:
         if site.function is not None:
@@ -173,6 +175,14 @@ def _repeated_cache(sites, reporter):
                 cached[0].module.source,
                 cached[0].call,
                 f"{cached[0].function.qualified} goes through torch.compile as well",
+            )
+        elif len(cached) > 1 and len({s.backend for s in cached}) == 1:
+            last = max(cached, key=lambda s: s.call.lineno)
+            reporter.add(
+                "cache-compile",
+                last.module.source,
+                last.call,
+                f"{last.function.qualified} is cached twice: the second deletes the first",
             )
 
 
@@ -221,15 +231,39 @@ def _configs(program, module, reporter):
                 names.update(filter(None, map(dotted_name, n.targets)))
         if not names:
             continue
+        aliases = {}  # e = config.experimental_config
+        for n in nodes:
+            if isinstance(n, ast.Assign) and isinstance(n.value, ast.Attribute):
+                full = dotted_name(n.value) or ""
+                if full.partition(".")[0] in names and isinstance(n.targets[0], ast.Name):
+                    aliases[n.targets[0].id] = full
         settings = {}
         for n in nodes:
+            n = _as_assignment(n)
             if isinstance(n, ast.Assign):
                 for t in n.targets:
                     full = dotted_name(t) or ""
+                    head, _, rest = full.partition(".")
+                    if head in aliases and rest:
+                        full = f"{aliases[head]}.{rest}"
                     for name in names:
                         if full.startswith(name + "."):
                             _setting(module, n, full[len(name) + 1 :], settings, reporter)
         _pairs(module, settings, reporter)
+
+
+def _as_assignment(node):
+    """setattr(group, "name", value) as the assignment that it is."""
+    if (
+        isinstance(node, ast.Call)
+        and getattr(node.func, "id", "") == "setattr"
+        and len(node.args) == 3
+        and isinstance(node.args[1], ast.Constant)
+    ):
+        target = ast.Attribute(value=node.args[0], attr=str(node.args[1].value), ctx=ast.Store())
+        made = ast.Assign(targets=[ast.copy_location(target, node)], value=node.args[2])
+        return ast.copy_location(made, node)
+    return node
 
 
 def _setting(module, node, path, settings, reporter):
@@ -273,6 +307,10 @@ def _packages(program, module, nodes, reporter):
     if "torchair" not in module.source.text and "npugraph_ex" not in module.source.text:
         return
     inner = set()
+    for node in module.source.tree.body:
+        if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module in PACKAGES:
+            for a in node.names:
+                _known_attribute(node.module, a.name, module, node, reporter)
     for node in nodes:
         if not isinstance(node, ast.Attribute) or id(node) in inner:
             continue
@@ -287,18 +325,22 @@ def _packages(program, module, nodes, reporter):
         full = module.imports.get(head, head) + "." + rest
         while "." in full:
             package, _, attribute = full.rpartition(".")
-            known = PACKAGES.get(package)
-            if known is not None:
-                if attribute not in known and not attribute.startswith("_"):
-                    near = difflib.get_close_matches(attribute, known, 1, 0.6)
-                    reporter.add(
-                        "unknown-attribute",
-                        module.source,
-                        node,
-                        f"{package}.{attribute}" + (f"; did you mean {near[0]}?" if near else ""),
-                    )
+            if package in PACKAGES:
+                _known_attribute(package, attribute, module, node, reporter)
                 break
             full = package
+
+
+def _known_attribute(package, attribute, module, node, reporter):
+    known = PACKAGES[package]
+    if attribute not in known and attribute != "*" and not attribute.startswith("_"):
+        near = difflib.get_close_matches(attribute, known, 1, 0.6)
+        reporter.add(
+            "unknown-attribute",
+            module.source,
+            node,
+            f"{package}.{attribute}" + (f"; did you mean {near[0]}?" if near else ""),
+        )
 
 
 # -- settings of recipes
@@ -394,6 +436,49 @@ def _modes(module, nodes, sites, reporter):
                         call,
                         f"{name}={first!r} and {name}={value!r}",
                     )
+
+
+# -- counters
+
+
+def _counters(module, nodes, sites, backend, reporter):
+    """A loop around the compiled function hands its counter in."""
+    for loop in nodes:
+        if not isinstance(loop, (ast.For, ast.While)):
+            continue
+        inside = list(walk(loop))
+        counters = _loop_counters(loop, inside)
+        for site in sites if counters else ():
+            if site.module is not module or not site.result:
+                continue
+            if site.dynamic is True and (site.backend or backend) == "ge_graph":
+                continue  # one graph, and GE has no keys
+            for call in inside:
+                if not isinstance(call, ast.Call) or not _is_call_of(call, site):
+                    continue
+                for a in [*call.args, *(k.value for k in call.keywords)]:
+                    if isinstance(a, ast.Name) and a.id in counters:
+                        reporter.add("python-counter-input", module.source, call, a.id)
+
+
+def _loop_counters(loop, inside):
+    """Names of plain numbers that change with each round."""
+    counters = {
+        n.target.id
+        for n in inside
+        if isinstance(n, ast.AugAssign)
+        and isinstance(n.target, ast.Name)
+        and isinstance(n.value, ast.Constant)
+        and isinstance(n.value.value, int)
+    }
+    if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call):
+        name = (dotted_name(loop.iter.func) or "").rpartition(".")[2]
+        target = loop.target
+        if name == "enumerate" and isinstance(target, ast.Tuple):
+            target = target.elts[0]
+        if name in ("range", "count", "enumerate", "trange") and isinstance(target, ast.Name):
+            counters.add(target.id)
+    return counters
 
 
 def _is_call_of(call, site):

@@ -4,7 +4,7 @@ import ast
 
 from ..errors import Error
 from .program import Class, dotted_name
-from .tree import walk
+from .tree import index_of, walk
 from .values import FUNCTION
 
 
@@ -20,6 +20,7 @@ class Site:
         "module",
         "owner",
         "result",
+        "settings",
         "target",
     )
 
@@ -33,6 +34,7 @@ class Site:
         self.result = None  # the name that the compiled function gets
         self.backend = None
         self.dynamic = None
+        self.settings = {}  # keyword of the call: node, also of `**settings`
 
 
 _COMPILERS = {
@@ -137,7 +139,14 @@ def _decorators(program, module, sites):
 
 def _settings(program, module, owner, site):
     """backend ("npugraph_ex", "ge_graph", another name, None if not known) and dynamic."""
-    dynamic = _keyword(site.call, "dynamic")
+    for k in site.call.keywords:
+        if k.arg is not None:
+            site.settings[k.arg] = k.value
+        else:
+            site.settings.update(
+                {key.value: value for key, value in dict_items(program, module, owner, k.value)}
+            )
+    dynamic = stands_for(module, owner, site.settings.get("dynamic"))
     if isinstance(dynamic, ast.Constant):
         site.dynamic = dynamic.value
     if site.kind == "cache_compile":
@@ -152,8 +161,81 @@ def _settings(program, module, owner, site):
         if dynamic is None:
             site.dynamic = True  # its default
         return
-    backend = _keyword(site.call, "backend")
-    site.backend = backend_of(program, module, owner, backend)
+    site.backend = backend_of(program, module, owner, site.settings.get("backend"))
+
+
+def _assignments(module, owner, name):
+    """The values that a plain name is given in the function around, else in the module."""
+    for nodes in ([owner.nodes] if owner is not None else []) + [module.main_nodes]:
+        found = [
+            n
+            for n in nodes
+            if isinstance(n, ast.Assign)
+            and any(isinstance(t, ast.Name) and t.id == name for t in n.targets)
+        ]
+        if found:
+            return found, nodes
+    return [], []
+
+
+def stands_for(module, owner, node, depth=0):
+    """The expression behind a name that is assigned once."""
+    if not isinstance(node, ast.Name) or depth > 3:
+        return node
+    found, _ = _assignments(module, owner, node.id)
+    return stands_for(module, owner, found[0].value, depth + 1) if len(found) == 1 else node
+
+
+def dict_items(program, module, owner, node, depth=0):
+    """[(key as ast.Constant, value)] of a dict as far as it shows: a display, dict(...), a name for
+    either with what is set on it, a function that returns one."""
+    items = []
+    if isinstance(node, ast.Dict):
+        for key, value in zip(node.keys, node.values):
+            if key is None and depth < 3:
+                items += dict_items(program, module, owner, value, depth + 1)
+            elif isinstance(key, ast.Constant):
+                items.append((key, value))
+    elif isinstance(node, ast.Call) and dotted_name(node.func) == "dict":
+        items += [
+            (ast.copy_location(ast.Constant(value=k.arg), k.value), k.value)
+            for k in node.keywords
+            if k.arg is not None
+        ]
+    elif isinstance(node, ast.Call) and depth < 3:
+        function = program.lookup(dotted_name(node.func) or "", module).target
+        for n in getattr(function, "nodes", ()):
+            if isinstance(n, ast.Return):
+                items += dict_items(program, function.module, function, n.value, depth + 1)
+    elif isinstance(node, ast.Name) and depth < 3:
+        found, nodes = _assignments(module, owner, node.id)
+        for n in found:
+            items += dict_items(program, module, owner, n.value, depth + 1)
+        for n in nodes if found else ():
+            items += _set_later(program, module, owner, n, node.id, depth)
+    return items
+
+
+def _set_later(program, module, owner, node, name, depth):
+    """`name[key] = value`, `name.update(...)`."""
+    if isinstance(node, ast.Assign):
+        return [
+            (index_of(t), node.value)
+            for t in node.targets
+            if isinstance(t, ast.Subscript)
+            and getattr(t.value, "id", "") == name
+            and isinstance(index_of(t), ast.Constant)
+        ]
+    if isinstance(node, ast.Call) and dotted_name(node.func) == f"{name}.update":
+        made = ast.copy_location(
+            ast.Call(func=ast.Name(id="dict", ctx=ast.Load()), args=[], keywords=node.keywords),
+            node,
+        )
+        items = dict_items(program, module, owner, made, depth)
+        for a in node.args:
+            items += dict_items(program, module, owner, a, depth + 1)
+        return items
+    return []
 
 
 def backend_of(program, module, owner, node, depth=0):
@@ -166,13 +248,9 @@ def backend_of(program, module, owner, node, depth=0):
             return "npugraph_ex" if mode in ("reduce-overhead", "npugraph_ex") else "ge_graph"
         return None
     if isinstance(node, ast.Name) and depth < 3:
-        for body in ([owner.node.body] if owner is not None else []) + [module.source.tree.body]:
-            for statement in body:
-                for n in walk(statement):
-                    if isinstance(n, ast.Assign) and any(
-                        isinstance(t, ast.Name) and t.id == node.id for t in n.targets
-                    ):
-                        return backend_of(program, module, owner, n.value, depth + 1)
+        found, _ = _assignments(module, owner, node.id)
+        if found:
+            return backend_of(program, module, owner, found[0].value, depth + 1)
     return None
 
 

@@ -4,6 +4,7 @@ import ast
 
 from . import checks
 from .attributes import is_phase_name
+from .program import Function
 from .tree import index_of, index_parts
 from .values import (
     FALSE_VALUE,
@@ -189,6 +190,8 @@ class Expressions:
         result = None
         for operand in node.values:
             value = self.evaluate(operand)
+            if operand is not node.values[-1] and value.kind == TENSOR:
+                checks.tested(self, operand, operand, value)  # the last one is only handed on
             if value.kind == HOST and value.const is not MISSING:
                 if bool(value.const) != is_and:
                     return value if result is None or result.kind == HOST else result
@@ -323,7 +326,16 @@ class Expressions:
         return value
 
     def _lambda(self, node):
-        return Value(UNKNOWN)
+        """As a local function that returns the expression."""
+        made = getattr(node, "function", None)  # of the tree, so that no other takes its id
+        if made is not None:
+            return Value(FUNCTION, target=made, owner=self.frame.env)
+        body = ast.copy_location(ast.Return(value=node.body), node.body)
+        function = ast.FunctionDef(
+            name="<lambda>", args=node.args, body=[body], decorator_list=[], returns=None
+        )
+        node.function = Function(ast.copy_location(function, node), self.frame.module)
+        return Value(FUNCTION, target=node.function, owner=self.frame.env)
 
     def _await(self, node):
         return self.evaluate(node.value)

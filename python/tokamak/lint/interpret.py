@@ -24,6 +24,7 @@ from .values import (
     SYNCED,
     TENSOR,
     TRUE_VALUE,
+    UNKNOWN,
     UNKNOWN_VALUE,
     Value,
     join,
@@ -175,6 +176,8 @@ class Interpreter(Functions, Expressions, Attributes, Calls, Library, Builtins):
             return item
         if value.kind == "modules":
             return value.elem if value.elem is not None else UNKNOWN_VALUE
+        if value.kind == UNKNOWN and value.root is not None:
+            return Value(UNKNOWN, root=value.root)
         return value if value.kind in (SYNCED, "numpy") else UNKNOWN_VALUE
 
     def _if(self, node):

@@ -63,6 +63,9 @@ class Call:
         return self.args[position] if 0 <= position < len(self.args) else None
 
 
+_CHANGES_CONTAINER = {"append", "extend", "insert", "pop", "clear", "remove", "update", "add"}
+
+
 class Library:
     """Mixed into the interpreter."""
 
@@ -70,7 +73,7 @@ class Library:
         args, kwargs, splat = self._arguments(node)
         call = Call(node, name, args, kwargs, base, splat=splat)
         if base.kind == LIST and name in _LIST_METHODS:
-            if name in ("append", "extend", "insert", "pop", "clear", "remove"):
+            if name in _CHANGES_CONTAINER:
                 checks.container_changed(self, node, node.func.value)
             return self._list_method(call)
         if base.kind == "dict":
@@ -82,6 +85,8 @@ class Library:
             return known
         if base.kind == TENSOR:
             return self._tensor_method(call)
+        if base.kind == HOST and base.frozen and name in _CHANGES_CONTAINER:
+            checks.container_changed(self, node, node.func.value)
         if base.kind == HOST:
             return Value(HOST, frozen=base.frozen)
         if base.kind in (SYNCED, NUMPY):

@@ -11,6 +11,7 @@ class Function:
 
     __slots__ = (
         "_nodes",
+        "asks_environment",
         "cls",
         "decorators",
         "is_static",
@@ -33,6 +34,7 @@ class Function:
         a = node.args
         self.params = getattr(a, "posonlyargs", []) + a.args
         self.usage = None  # filled by usage.tensor_params
+        self.asks_environment = None  # filled by checks.host
         self._nodes = None
 
     @property

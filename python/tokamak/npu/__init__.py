@@ -28,6 +28,9 @@ def install():
     operators = torch.library.Library("npu", "DEF")
     _installed.append(operators)
     registry.register(operators)
+    graph_forms = torch.library.Library("torchair_graph", "DEF")
+    _installed.append(graph_forms)
+    registry.register_graph_forms(graph_forms)
     if str(SITE) not in sys.path:
         sys.path.insert(0, str(SITE))
     _installed.extend(device.install(importlib.import_module("torch_npu.npu")))

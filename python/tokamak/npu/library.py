@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from ..binary import CHECKOUT
+from ..binary import find_library as in_package
 from ..dtypes import DTYPES
 from ..errors import Error
 from . import symbolic
@@ -46,12 +46,12 @@ class _Call(ctypes.Structure):
 
 
 def find_library():
-    """The path of libtokamak_npu.so: TOKAMAK_NPU_LIB, then this checkout's build.
+    """The path of libtokamak_npu.so: TOKAMAK_NPU_LIB, the installed package, this checkout's build.
 
     Raises Error TK1015 when it is at neither.
     """
     named = os.environ.get("TOKAMAK_NPU_LIB")
-    path = Path(named) if named else CHECKOUT / "build" / "lib" / "libtokamak_npu.so"
+    path = Path(named) if named else in_package("libtokamak_npu.so")
     if path.is_file():
         return path
     raise Error(

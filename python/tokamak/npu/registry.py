@@ -6,6 +6,7 @@ operator's schema, checked against the operator's limits with the contents at ha
 """
 
 import os
+import re
 import warnings
 
 import torch
@@ -176,6 +177,13 @@ def _as_tensors(value):
     return torch.tensor(value, dtype=torch.int64)
 
 
+def _as_lengths(value):
+    """A host list as a tensor of its length: asking for its numbers would make them constants."""
+    if isinstance(value, list | tuple) and value and not isinstance(value[0], torch.Tensor):
+        return torch.empty(len(value), dtype=torch.int64, device="meta")
+    return value
+
+
 def _each(bound, tensors, attrs, one):
     """Runs `one` for a call; with longer lists of tensors once for each of their elements."""
     lists = [t for t in tensors if isinstance(t, list)]
@@ -215,6 +223,7 @@ def _run(bound, given):
 
 def _infer(bound, given):
     """The same call on tensors without contents (meta, FakeTensor)."""
+    given = {k: _as_lengths(v) if k in bound.tensors else v for k, v in given.items()}
     tensors, attrs = bound.bind(given)
 
     def one(tensors, attrs):
@@ -265,6 +274,23 @@ def _fake(bound):
         return _infer(bound, bound.fill(args, kwargs))
 
     return fake
+
+
+# Attention whose lists of lengths are tensors in a GE graph: torchair.ops has them.
+GRAPH_FORMS = ("npu_fused_infer_attention_score", "npu_fused_infer_attention_score_v2")
+_LENGTHS = re.compile(r"(?:Sym)?[iI]nt\[\]\? (actual_\w+)")
+
+
+def register_graph_forms(lib):
+    """Defines GRAPH_FORMS in `lib`, with the library's signatures but for the lengths."""
+    for operator in library.operators().values():
+        if operator.name in GRAPH_FORMS:
+            (signature,) = operator.facts["signature"].splitlines()
+            signature = _LENGTHS.sub(r"Tensor? \1", signature)
+            bound = Bound(operator, signature)
+            lib.define(signature)
+            lib.impl(operator.name, _kernel(bound), "CompositeExplicitAutograd")
+            lib._register_fake(operator.name, _fake(bound))
 
 
 def register(lib):

@@ -171,7 +171,7 @@ def package_call(interp, call):
     if _asks_version(call.name) and not any(carries_tensor(a) for a in call.args):
         interp.report("python-call-in-forward", call.node)
         return HOST_VALUE
-    if dotted.startswith("logging."):
+    if dotted.startswith("logging.") or dotted == "warnings.warn":
         _log(interp, call)
         return HOST_VALUE
     if dotted == "pprint.pprint":
@@ -246,6 +246,22 @@ def _str(interp, call):
     return None
 
 
+def _map(interp, call):
+    """map(int, t), map(float, [t, ...]): a read for each element."""
+    asked = call.node.args[0] if call.node.args else None
+    if getattr(asked, "id", "") in ("int", "float", "bool") and len(call.args) == 2:
+        data = call.args[1]
+        if data.kind == TENSOR or interp.item_of(data).kind == TENSOR:
+            interp.report("host-sync-item", call.node)
+            return list_of(elem=SYNCED_VALUE)
+    return None
+
+
+def _open(interp, call):
+    interp.report("python-call-in-forward", call.node)
+    return HOST_VALUE
+
+
 def _breakpoint(interp, call):
     interp.report("print", call.node)
     return HOST_VALUE
@@ -263,6 +279,9 @@ BUILTINS = {
     "int": _scalar,
     "float": _scalar,
     "bool": _scalar,
+    "complex": _scalar,
+    "map": _map,
+    "open": _open,
     "print": _print,
     "str": _str,
     "repr": _str,
@@ -299,13 +318,9 @@ def _asks_version(name):
 def reads_environment(function):
     """Whether the function is a question to the environment: short, without tensors, and it reads
     os.environ, a version, the platform or the like."""
-    known = _KNOWN.get(id(function.node))
-    if known is None:
-        known = _KNOWN[id(function.node)] = _reads_environment(function)
-    return known
-
-
-_KNOWN = {}
+    if function.asks_environment is None:
+        function.asks_environment = _reads_environment(function)
+    return function.asks_environment
 
 
 def _reads_environment(function):

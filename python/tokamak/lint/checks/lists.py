@@ -1,5 +1,7 @@
 """Python lists of tensors, and the collectives and concatenations that take them."""
 
+import ast
+
 from ..names import LIST_COLLECTIVES
 from ..tree import index_of, index_parts
 from ..values import LIST, TENSOR, TENSOR_VALUE, UNKNOWN
@@ -51,7 +53,10 @@ def _onto_cache(interp, call, value):
     nodes = getattr(call.node.args[0], "elts", [])
     if len(nodes) != len(value.items) or len(nodes) < 2:
         return None
-    if cache_name(nodes[0]) and value.items[0].kind in (TENSOR, UNKNOWN):
+    first = value.items[0]
+    of_cache = first.root is not None and first.root[0] == "input" and is_cache(str(first.root[1]))
+    whole = isinstance(nodes[0], ast.Name)
+    if (cache_name(nodes[0]) or (of_cache and whole)) and first.kind in (TENSOR, UNKNOWN):
         if not interp.assigns_attribute:
             interp.report("cat-onto-cache", call.node)
         return tensor(grows=True)
@@ -60,8 +65,6 @@ def _onto_cache(interp, call, value):
 
 def cache_name(node):
     """Whether an expression names a cache, whole: `past_key`, `self.k_cache`, `past[0]`."""
-    import ast
-
     while isinstance(node, ast.Subscript):
         index = index_of(node)
         if isinstance(index, ast.Slice) or index_parts(index) is not None:

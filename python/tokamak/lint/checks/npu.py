@@ -74,11 +74,18 @@ def _backward(interp, call):
     return None
 
 
+def _autograd(interp, call):
+    if call.dotted.startswith("torch.autograd.") and NPUGRAPH in interp.backends:
+        interp.report("backward", call.node)
+    return None
+
+
 METHODS = {name: _random_method for name in RANDOM_METHODS}
 METHODS.update(synchronize=_synchronize, backward=_backward)
 FUNCTIONS = {name: _random_function for name in RANDOM_FUNCTIONS}
 FUNCTIONS.update(
     dropout=_dropout,
+    grad=_autograd,
     synchronize=_synchronize_function,
     barrier=_synchronize_function,
     monitored_barrier=_synchronize_function,

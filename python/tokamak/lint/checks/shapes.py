@@ -72,7 +72,7 @@ def _sized_method(interp, call):
         *(call.kwargs[k] for k in ("size", "shape", "split_size", "length") if k in call.kwargs),
     ]
     if call.name == "narrow":
-        if any(_from_tensor(v) for v in values[1:]):
+        if any(_from_tensor(v) or v.kind == TENSOR for v in values[1:]):
             interp.report("dynamic-slice-by-tensor", call.node)
         return None
     if any(_from_tensor(v) for v in values):

@@ -157,6 +157,10 @@ def container_changed(interp, node, container):
     """`self.list.append(t)`, `self.dict[key] = t`: Python containers of the module."""
     if interp.quiet or interp.filling or is_setup(interp.frame.function.name):
         return
+    if isinstance(container, ast.Name) and container.id not in interp.frame.env:
+        if interp.global_value(container.id).frozen:
+            interp.report("module-state-mutation", node)  # of the file: all steps see it
+        return
     if not isinstance(container, ast.Attribute) or not isinstance(container.value, ast.Name):
         return
     base = interp.frame.env.get(container.value.id)

@@ -1,3 +1,4 @@
+# GM-39: what a custom operator needs to enter a graph.
 import torch
 from torch.library import Library, impl
 

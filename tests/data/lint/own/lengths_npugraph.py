@@ -1,5 +1,6 @@
 # entry: Attention.forward
 # backend: npugraph_ex
+# GM-20, GM-21: types and names of lengths.
 import torch
 import torch_npu
 import torchair

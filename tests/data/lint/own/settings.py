@@ -1,3 +1,4 @@
+# GM-05, GM-35, GM-36, GM-39: options, pairs and names.
 import torch
 import torch_npu
 import torchair
