@@ -196,7 +196,8 @@ std::vector<StepCost> compare_steps(std::span<Runner* const> runners,
                                     std::span<const std::string> names, const BenchOptions& o) {
   std::vector<StepCost> out;
   for (std::size_t i = 0; i < runners.size(); ++i) {
-    StepCost cost{.name = names[i]};
+    StepCost cost;
+    cost.name = names[i];
     cost.host_seconds =
         Bench(runners[i], o)
             .host_seconds(o.batch, static_cast<int>(std::min<std::int64_t>(o.gen, 9)));

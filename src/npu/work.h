@@ -74,6 +74,7 @@ class Step {
   void add(KernelWork kernel) { kernels_.push_back(std::move(kernel)); }
   KernelWork& last() { return kernels_.back(); }
   const std::vector<KernelWork>& kernels() const { return kernels_; }
+  void set_kernels(std::vector<KernelWork> kernels) { kernels_ = std::move(kernels); }
   int group(std::int32_t first, std::int32_t size, std::int32_t stride = 1);
   // Tokens of members to each other (VN-73); returns the index for Collective::traffic.
   int traffic(std::vector<std::int64_t> bytes);

@@ -1,7 +1,6 @@
 #include "trial/requests.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <set>
 #include <unordered_map>
@@ -58,26 +57,74 @@ bool fusable(const Kernels& k) {
          !k.node->op->name.starts_with("npu.");
 }
 
-// All that the kernels compute, in one that moves `cost`.
-double seconds_of_one(const std::vector<const Kernels*>& kernels, const Cost& cost,
-                      const NpuClock& clock, const StepShape& shape) {
-  Step step;
-  KernelWork one;
+// All that the kernels compute, in one. What only they read of each other stays inside.
+KernelWork in_one(const std::vector<const KernelWork*>& works,
+                  const std::unordered_map<int, int>& readers) {
+  KernelWork one = *works.front();
   one.type = "Fused";
-  for (const Kernels* k : kernels)
-    for (const KernelWork* w : k->works) {
-      one.vector_bytes += w->vector_bytes;
-      one.bits = w->bits;
-      one.products.insert(one.products.end(), w->products.begin(), w->products.end());
-      if (!w->products.empty()) one.family = k->works.size() > 1 ? Family::attention : w->family;
+  one.family = Family::pointwise;
+  one.vector_bytes = 0;
+  one.parts = 0;
+  one.products.clear();
+  std::map<int, int> read_here;
+  std::set<int> written_here;
+  std::map<std::pair<int, bool>, std::int64_t> bytes;
+  for (const KernelWork* w : works) {
+    one.vector_bytes += w->vector_bytes;
+    one.products.insert(one.products.end(), w->products.begin(), w->products.end());
+    for (const Operand& o : w->operands) {
+      if (o.write)
+        written_here.insert(o.tensor);
+      else
+        ++read_here[o.tensor];
+      std::int64_t& most = bytes[{o.tensor, o.write}];
+      most = std::max(most, o.bytes);
     }
-  const auto bytes = [](double b) { return std::max<std::int64_t>(1, std::llround(b)); };
-  const int in = step.tensor(TensorKind::state, bytes(cost.read));
-  const int out = step.tensor(TensorKind::activation, bytes(cost.written));
-  one.operands = {{in, bytes(cost.read), false}, {out, bytes(cost.written), true}};
-  step.add(std::move(one));
+  }
+  if (!one.products.empty()) one.family = Family::attention;
+  one.operands.clear();
+  for (const auto& [of, size] : bytes) {
+    const auto& [tensor, write] = of;
+    const auto all = readers.find(tensor);
+    const bool inside =
+        written_here.count(tensor) != 0 && all != readers.end() && all->second == read_here[tensor];
+    if (!inside) one.operands.push_back({tensor, size, write});
+  }
+  return one;
+}
+
+// Time of the chains in a step that has each of them as one kernel.
+double seconds_as_one(const Step& step, const std::vector<std::vector<const Kernels*>>& chains,
+                      const NpuClock& clock, const StepShape& shape) {
+  std::unordered_map<int, int> readers;
+  for (const KernelWork& w : step.kernels())
+    for (const Operand& o : w.operands) readers[o.tensor] += o.write ? 0 : 1;
+  // A chain's kernel stands where its last did: all that it reads is there by then.
+  std::unordered_map<const KernelWork*, const std::vector<const Kernels*>*> last;
+  std::set<const KernelWork*> gone;
+  for (const auto& chain : chains) {
+    for (const Kernels* k : chain) gone.insert(k->works.begin(), k->works.end());
+    last[chain.back()->works.back()] = &chain;
+  }
+  std::vector<KernelWork> kernels;
+  std::vector<bool> fused;
+  for (const KernelWork& w : step.kernels()) {
+    if (const auto it = last.find(&w); it != last.end()) {
+      std::vector<const KernelWork*> works;
+      for (const Kernels* k : *it->second)
+        works.insert(works.end(), k->works.begin(), k->works.end());
+      kernels.push_back(in_one(works, readers));
+      fused.push_back(true);
+    } else if (gone.count(&w) == 0) {
+      kernels.push_back(w);
+      fused.push_back(false);
+    }
+  }
+  Step with = step;
+  with.set_kernels(std::move(kernels));
   double seconds = 0;
-  for (const sim::Span& s : clock.step(step, shape).spans) seconds += seconds_of(s);
+  for (const sim::Span& s : clock.step(with, shape).spans)
+    if (fused.at(static_cast<std::size_t>(s.launch))) seconds += seconds_of(s);
   return seconds;
 }
 
@@ -219,20 +266,24 @@ std::vector<OperatorRequest> operator_requests(const Graph& graph, const std::st
   std::vector<OperatorRequest> found;
   for (const auto& [kind, chains] : kinds) {
     const auto places = static_cast<std::int64_t>(chains.size());
-    std::vector<const Node*> real;
-    std::vector<const Kernels*> parts;
-    Cost all;
+    std::vector<std::vector<const Kernels*>> parts;
     double before = 0;
+    for (const std::vector<const Node*>& chain : chains) {
+      parts.emplace_back();
+      for (const Node* n : chain)
+        if (const auto it = kernels.find(n); it != kernels.end()) {
+          parts.back().push_back(it->second);
+          before += it->second->seconds;
+        }
+    }
+    std::vector<const Node*> real;
+    Cost all;
     int launches = 0;
-    for (const Node* n : chains.front()) {
-      const auto it = kernels.find(n);
-      if (it == kernels.end()) continue;
-      real.push_back(n);
-      parts.push_back(it->second);
-      all.read += it->second->cost.read;
-      all.written += it->second->cost.written;
-      before += it->second->seconds;
-      launches += it->second->launches;
+    for (const Kernels* k : parts.front()) {
+      real.push_back(k->node);
+      all.read += k->cost.read;
+      all.written += k->cost.written;
+      launches += k->launches;
     }
     if (launches < 2) continue;
     const SiteGraph cut = cut_out(graph, site_of(chains.front(), position));
@@ -243,7 +294,7 @@ std::vector<OperatorRequest> operator_requests(const Graph& graph, const std::st
       for (const auto& v : cut.graph.weights()) one.read += bytes_of(v->type, env);
       for (const Value* v : cut.graph.outputs()) one.written += bytes_of(v->type, env);
     }
-    const double after = seconds_of_one(parts, one, clock, shape);
+    const double after = seconds_as_one(step, parts, clock, shape);
     if (after >= before) continue;
     const Node& first = *real.front();
     OperatorRequest r;
@@ -257,8 +308,8 @@ std::vector<OperatorRequest> operator_requests(const Graph& graph, const std::st
     r.tokens = shape.tokens;
     r.kernels = launches;
     r.bytes = all.read + all.written - one.read - one.written;
-    r.before_s = before * static_cast<double>(places);
-    r.after_s = after * static_cast<double>(places);
+    r.before_s = before;
+    r.after_s = after;
     r.step_s = simulated.step_ms() / 1e3;
     found.push_back(std::move(r));
   }
