@@ -21,7 +21,9 @@ constexpr double most_noise = 0.1;  // of a median time, at first; then what is 
 constexpr double least_noise = 0.002;
 constexpr double family_spread = 0.7;  // of a constant about its default: a factor of 2
 constexpr double type_spread = 0.5;    // of the head of one type about its family's
-constexpr double nudge = 0.02;         // for derivatives
+// For derivatives: far at first, as a rate that another one hides now has no slope nearby.
+constexpr double far_nudge = 0.3, nudge = 0.02;
+constexpr int far_rounds = 3;
 constexpr int rounds = 20;
 
 struct Column {
@@ -61,11 +63,11 @@ std::vector<double> residuals(const std::vector<const Sample*>& samples, const D
 
 Matrix derivatives(const std::vector<const Sample*>& samples, const DeviceFile& device,
                    const CostFile& start, const std::vector<Column>& columns,
-                   const std::vector<double>& x, const std::vector<double>& at) {
+                   const std::vector<double>& x, const std::vector<double>& at, double by) {
   Matrix j(samples.size(), std::vector<double>(columns.size(), 0));
   for (std::size_t c = 0; c < columns.size(); ++c) {
     std::vector<double> y = x;
-    y[c] += columns[c].share ? -nudge : nudge;
+    y[c] += columns[c].share ? -by : by;
     const std::vector<double> r = residuals(samples, device, moved_costs(start, columns, y));
     for (std::size_t i = 0; i < samples.size(); ++i) j[i][c] = (r[i] - at[i]) / (y[c] - x[c]);
   }
@@ -134,7 +136,8 @@ Fit fitted(const std::vector<const Sample*>& samples, const DeviceFile& device,
   double noise = most_noise;
   for (int round = 0; round < rounds; ++round) {
     r = residuals(samples, device, moved_costs(start, f.columns, f.x));
-    f.slopes = derivatives(samples, device, start, f.columns, f.x, r);
+    f.slopes = derivatives(samples, device, start, f.columns, f.x, r,
+                           round < far_rounds ? far_nudge : nudge);
     if (round > 2) noise = noise_of(r);
     Matrix a(n, std::vector<double>(n, 0));
     std::vector<double> g(n, 0);
@@ -234,7 +237,7 @@ std::vector<Column> columns_for(const std::vector<const Sample*>& samples, const
                      f.name.ends_with("_share") || f.name.ends_with("_efficiency")});
   const std::vector<double> zero(all.size(), 0);
   const std::vector<double> r = residuals(samples, device, start);
-  const Matrix slopes = derivatives(samples, device, start, all, zero, r);
+  const Matrix slopes = derivatives(samples, device, start, all, zero, r, far_nudge);
   std::vector<Column> out;
   for (std::size_t c = 0; c < all.size(); ++c)
     if (std::any_of(slopes.begin(), slopes.end(),
