@@ -35,7 +35,7 @@ struct RunnerOptions {
   std::int64_t max_tokens = 2048;  // tokens of one prefill run
   // Keep packed weights on disk for the next process; see cpu/packed_file.h.
   bool keep_packed = false;
-  bool check = false;              // poison freed blocks with NaN, check slots and logits
+  bool check = false;  // poison freed blocks with NaN, check slots and logits
   // Sizes that a decode batch is padded to, increasing; a larger batch is not padded. Empty: 1, 2,
   // 3, 4, 8, 16, 32, ... (choose_buckets chooses by cost).
   std::vector<std::int64_t> buckets;
