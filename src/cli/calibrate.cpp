@@ -31,7 +31,7 @@ int calibrate_from(const std::vector<std::string>& folders, const std::string& o
                                     ? m.host_eager_us / device.numbers.find("host_share", 1)
                                 : f.name == "graph_launch_us" ? m.graph_launch_us
                                                               : 0;
-        if (measured <= 0) continue;
+        if (!std::isfinite(measured) || measured <= 0) continue;
         f.others = {fmt::format("{:.6g} before the calibration", f.value)};
         f.value = measured;
         f.source = cat("micro-benchmarks: ", std::filesystem::path(folder).filename().string());
