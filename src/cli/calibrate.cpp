@@ -26,10 +26,12 @@ int calibrate_from(const std::vector<std::string>& folders, const std::string& o
     if (folder.ends_with(".json")) {
       Microbench m = read_microbench(read_file(folder), folder, device.numbers.at("l2_bytes"));
       for (Fact& f : start.numbers.all) {
-        const double measured = f.name == "host_eager_us"     ? m.host_eager_us
+        // cost.json has an A2 server's host, devices their share of it.
+        const double measured = f.name == "host_eager_us"
+                                    ? m.host_eager_us / device.numbers.find("host_share", 1)
                                 : f.name == "graph_launch_us" ? m.graph_launch_us
                                                               : 0;
-        if (measured <= 0) continue;
+        if (!std::isfinite(measured) || measured <= 0) continue;
         f.others = {fmt::format("{:.6g} before the calibration", f.value)};
         f.value = measured;
         f.source = cat("micro-benchmarks: ", std::filesystem::path(folder).filename().string());

@@ -23,8 +23,8 @@ namespace tk::cli {
 namespace {
 
 struct Flags {
-  std::string model, out, target = "a3", device, phase = "decode", mode = "ge_graph", without,
-                          explain, sweep, costs, cases, configs, unknown_op, replay;
+  std::string model, out, target, device, phase = "decode", mode = "ge_graph", without, explain,
+                                          sweep, costs, cases, configs, unknown_op, replay;
   std::vector<std::string> compare, calibrate;
   std::int64_t batch = 1, kv = 4096, tokens = 0, tp = 1, ep = 1, block_size = 128;
   double zipf = 0;
@@ -223,14 +223,18 @@ int run(const Flags& f) {
   }
   const CostFile costs = f.costs.empty() ? default_costs() : load_costs(f.costs);
   if (!f.cases.empty()) return cases(f, costs);
+  const std::string device = !f.device.empty() ? f.device : f.target.empty() ? "a3" : f.target;
   Target target = Target::cpu;
-  if (!parse_target(f.target, &target) || target == Target::cpu)
+  if (!f.target.empty() && (!parse_target(f.target, &target) || target == Target::cpu))
     throw UserError("TK0703", cat("there is no target '", f.target, "' to simulate"))
         .help("the targets are a2 and a3");
-  const Npu d{load_device_file(f.device.empty() ? f.target : f.device), costs, parse_mode(f.mode)};
-  if (d.file.target != f.target)
+  const Npu d{load_device_file(device), costs, parse_mode(f.mode)};
+  if (!f.target.empty() && d.file.target != f.target)
     throw UserError("TK1411", cat("the device ", d.file.name, " is of target ", d.file.target,
                                   ", and the target is ", f.target));
+  if (!parse_target(d.file.target, &target) || target == Target::cpu)
+    throw UserError("TK1411", cat("the device ", d.file.name, " is of target '", d.file.target,
+                                  "'; a2 or a3 is expected"));
   if (f.device_info) {
     fmt::print("{}", device_info(d.file, d.costs));
     return 0;
@@ -284,7 +288,7 @@ void add_simulate(CLI::App& app, int* exit_code) {
   CLI::App* c = app.add_subcommand("simulate", "How long a step would take on an NPU, and why");
   c->add_option("model", f->model,
                 "A .pt2, a folder with one or that optimize made, a config.json");
-  c->add_option("--target", f->target, "a2 or a3")->capture_default_str();
+  c->add_option("--target", f->target, "a2 or a3 [the device's; a3]");
   c->add_option("--device", f->device, "A variant of the target, or the path of a device file");
   c->add_option("--costs", f->costs, "A cost file in place of the built-in one");
   c->add_option("--phase", f->phase, "Which step")

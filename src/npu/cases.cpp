@@ -365,7 +365,8 @@ class Runner {
     }
     FormulaNames names;
     names.S = static_cast<double>(sim.step) / 1e12;
-    names.S += static_cast<double>(s.eager_before) * costs.numbers.at("host_small_us") / 1e6;
+    names.S += static_cast<double>(s.eager_before) *
+               host_us(load_device_file(s.device), costs, "host_small_us") / 1e6;
     if (s.served) names.S = served_step(names.S, s, step, costs.numbers);
     names.global_batch = r.number(r.at("global_batch"), "global_batch", 1);
     names.query_len = r.number(r.at("query_len"), "query_len", 1);

@@ -77,7 +77,8 @@ sim::Launch launch_of(const KernelWork& k, const DeviceFile& device, const CostF
   const double vector_rate = device.numbers.at("vector_bytes_cycle") * c.at("vector_efficiency");
   const auto us = [&](std::string_view name) { return std::llround(c.at(name) * 1e6); };
   sim::Launch l;
-  if (small_for_the_host(k.family)) l.host = us("host_small_us");
+  if (small_for_the_host(k.family))
+    l.host = std::llround(host_us(device, costs, "host_small_us") * 1e6);
   l.overlap_ppm = static_cast<std::int32_t>(std::lround(c.at("overlap") * 1e6));
   if (k.collective) {
     l.engine = sim::Engine::communication;

@@ -217,6 +217,10 @@ CostFile costs_without(const CostFile& costs, const std::string& model) {
   return out;
 }
 
+double host_us(const DeviceFile& device, const CostFile& costs, std::string_view name) {
+  return costs.numbers.at(name) * device.numbers.find("host_share", 1);
+}
+
 sim::DeviceParams params_of(const DeviceFile& device, const CostFile& costs, sim::Mode mode) {
   const auto whole = [&](std::string_view name) { return whole_number(device.numbers, name); };
   const auto tera = [](double v) { return std::llround(v * 1e12); };
@@ -248,7 +252,7 @@ sim::DeviceParams params_of(const DeviceFile& device, const CostFile& costs, sim
   p.record = time("record_us");
   p.wait = time("wait_us");
   p.after_wait = time("after_wait_us");
-  p.host_per_launch = time("host_eager_us");
+  p.host_per_launch = ps(host_us(device, costs, "host_eager_us"));
   p.queue_depth = whole("queue_depth");
   p.graph_launch = time("graph_launch_us");
   p.graph_entry = time("graph_entry_us");

@@ -57,6 +57,9 @@ CostFile load_costs(const std::string& path);
 // not know has no values of its own, and the file's are those.
 CostFile costs_without(const CostFile& costs, const std::string& model);
 
+// The host's time for an operator under one of cost.json's names, on this device's server.
+double host_us(const DeviceFile& device, const CostFile& costs, std::string_view name);
+
 // In a graph kernels follow each other without the gaps of eager execution.
 sim::DeviceParams params_of(const DeviceFile& device, const CostFile& costs, sim::Mode mode);
 

@@ -217,7 +217,7 @@ void EmitKernels::collective(sim::CollectiveKind kind, const std::string& module
 }
 
 void EmitKernels::exchange(sim::CollectiveKind kind, const std::string& module, int x,
-                           std::int64_t ranks, std::int64_t bytes, double zipf) {
+                           std::int64_t ranks, std::int64_t bytes, double zipf, double to_first) {
   KernelWork k;
   k.family = Family::collective;
   k.module = module;
@@ -227,7 +227,8 @@ void EmitKernels::exchange(sim::CollectiveKind kind, const std::string& module, 
   c.kind = kind;
   c.group = step_->group(0, static_cast<std::int32_t>(ranks));
   c.bytes = bytes;
-  if (zipf > 0) c.traffic = step_->traffic(routed_bytes(ranks, bytes, zipf, back));
+  if (zipf > 0 || to_first > 0)
+    c.traffic = step_->traffic(routed_bytes(ranks, bytes, zipf, back, to_first));
   k.collective = c;
   k.operands = {all_of(x, false), all_of(x, true)};
   put(std::move(k));

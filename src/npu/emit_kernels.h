@@ -56,8 +56,9 @@ class EmitKernels {
   int add(const std::string& module, int a, int b, int y, std::int64_t elements);
   void collective(sim::CollectiveKind kind, const std::string& module, int x, std::int64_t degree,
                   std::int64_t bytes);
+  // `to_first` of the bytes go to (come from) rank 0, the rest as `zipf` says.
   void exchange(sim::CollectiveKind kind, const std::string& module, int x, std::int64_t ranks,
-                std::int64_t bytes, double zipf);
+                std::int64_t bytes, double zipf, double to_first = 0);
 
  private:
   void put(KernelWork kernel);

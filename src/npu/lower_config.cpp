@@ -452,6 +452,21 @@ class Lowering {
     return y;
   }
 
+  int act_of(std::int64_t rows, std::int64_t row_bytes) {
+    return out_.tensor(TensorKind::activation, rows * row_bytes);
+  }
+
+  // Rows for each expert are exchanged, summed for each rank and read by the host: the splits of
+  // the all_to_all that follows.
+  void read_splits(const std::string& module, std::int64_t ranks) {
+    const int counts = act_of(1, c_.n_experts * 8);
+    e_.collective(sim::CollectiveKind::all_to_all, module, counts, ranks, c_.n_experts * 8);
+    e_.vector("Pack", module, Family::pointwise, {counts}, c_.n_experts * 32, 1, counts);
+    for (int i = 0; i < 2; ++i)
+      e_.vector("ReduceSum", module, Family::pointwise, {counts}, c_.n_experts * 16, 1, counts);
+    e_.read_by_host();
+  }
+
   int experts(Part* p, const std::string& module, int x, bool beside) {
     const int home = e_.stream;
     const int home_comm = e_.comm_stream;
@@ -465,26 +480,40 @@ class Lowering {
     const int picked = act(*p, c_.topk, 12);
     e_.vector("MoeGatingTopK", module + ".gate", Family::routing, {logits}, p->tokens * all * 24,
               p->tokens, picked);
+    const bool exchanged = s_.ep > 1;
+    // The dispatch of decode counts rows on the device and answers for zero experts itself; an
+    // all_to_all of a prefill takes its splits from the host.
+    const bool by_splits = exchanged && s_.prefill;
     const std::int64_t rows_of_rank =
         std::max<std::int64_t>(1, p->tokens * c_.topk * c_.n_experts / all);
+    const std::int64_t zero_rows =
+        by_splits ? std::max<std::int64_t>(0, p->tokens * c_.topk - rows_of_rank) : 0;
     const int act_bits = s_.expert_activation_bits;
-    const bool exchanged = s_.ep > 1;
     // Ranks that share tokens send a part each.
-    const std::int64_t sent =
-        exchanged ? std::max<std::int64_t>(1, rows_of_rank / s_.attn_tp) : rows_of_rank;
-    const std::int64_t total = exchanged ? rows_of_rank * s_.attn_dp : rows_of_rank;
+    const std::int64_t share = exchanged ? s_.attn_tp : 1;
+    const std::int64_t sent = std::max<std::int64_t>(1, (rows_of_rank + zero_rows) / share);
+    const std::int64_t groups = exchanged ? s_.attn_dp : 1;
     const std::int64_t ranks = std::min(s_.ep, c_.n_experts);
-    const Spread sp = spread(c_.n_experts, exchanged ? ranks : 1, total, s_.zipf, s_.even_experts);
+    Spread sp = spread(c_.n_experts, exchanged ? ranks : 1, rows_of_rank * groups, s_.zipf,
+                       s_.even_experts);
+    // Without one that knows zero experts, what picked them goes to expert 0 with weight 0
+    // (hicann/cann-recipes-infer, _forward_ep_prefill of LongCat): all ranks wait for that one.
+    sp.rows += zero_rows * groups;
+    const double to_first =
+        static_cast<double>(zero_rows) / static_cast<double>(rows_of_rank + zero_rows);
     int rows =
         out_.tensor(TensorKind::activation, std::max(sent, sp.rows) * c_.hidden * act_bits / 8);
     e_.vector("MoeInitRouting", module, Family::routing, {x, picked}, sent * c_.hidden * 4, 0,
               rows);
-    // Rows for each rank are counted on the device, and an all_to_all with splits takes them from
-    // the host; the dispatch of decode does not.
-    if (exchanged && s_.prefill) e_.read_by_host();
+    if (by_splits) read_splits(module, ranks);
     if (exchanged)
       e_.exchange(sim::CollectiveKind::dispatch, module, rows, ranks,
-                  sent * c_.hidden * act_bits / 8, s_.zipf);
+                  sent * c_.hidden * act_bits / 8, s_.zipf, to_first);
+    if (by_splits) {  // in the order of ranks so far
+      const int ordered = act_of(sp.rows, c_.hidden * act_bits / 8);
+      e_.copy("MoeReRouting", module, rows, ordered, sp.rows * c_.hidden * act_bits / 8);
+      rows = ordered;
+    }
     int shared = -1;
     if (c_.shared_inner > 0 && !s_.shared_elsewhere) {
       const int back = e_.stream;
@@ -499,10 +528,18 @@ class Lowering {
     const int mid = out_.tensor(TensorKind::activation, sp.rows * inner * 2);
     e_.vector(act_bits == 8 ? "DequantSwigluQuant" : "SwiGlu", module + ".experts",
               Family::pointwise, {up}, sp.rows * inner * 32, sp.rows, mid);
-    const int down = e_.grouped(module + ".experts.down", mid, sp, local, inner, c_.hidden,
-                                s_.expert_bits, act_bits);
+    int down = e_.grouped(module + ".experts.down", mid, sp, local, inner, c_.hidden,
+                          s_.expert_bits, act_bits);
+    if (by_splits) {
+      const int sorted = act_of(sp.rows, 4);
+      e_.vector("Sort", module, Family::routing, {picked}, sp.rows * 64, 0, sorted);
+      const int back = act_of(sp.rows, c_.hidden * 2);
+      e_.copy("IndexSelect", module, down, back, sp.rows * c_.hidden * 2);
+      down = back;
+    }
     if (exchanged)
-      e_.exchange(sim::CollectiveKind::combine, module, down, ranks, sent * c_.hidden * 2, s_.zipf);
+      e_.exchange(sim::CollectiveKind::combine, module, down, ranks, sent * c_.hidden * 2, s_.zipf,
+                  to_first);
     const int y = act(*p, c_.hidden);
     std::vector<int> in{down, picked};
     if (shared >= 0) in.push_back(shared);

@@ -40,9 +40,11 @@ Spread spread(std::int64_t experts, std::int64_t ranks, std::int64_t rows, doubl
 }
 
 std::vector<std::int64_t> routed_bytes(std::int64_t ranks, std::int64_t bytes, double zipf,
-                                       bool back) {
+                                       bool back, double to_first) {
   const auto n = static_cast<std::size_t>(ranks);
-  const std::vector<double> p = shares(ranks, zipf);
+  std::vector<double> p = shares(ranks, zipf);
+  for (double& v : p) v *= 1 - to_first;
+  p[0] += to_first;
   std::vector<std::int64_t> out(n * n);
   for (std::size_t i = 0; i < n; ++i)
     for (std::size_t j = 0; j < n; ++j)

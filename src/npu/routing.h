@@ -19,8 +19,9 @@ struct Spread {
 Spread spread(std::int64_t experts, std::int64_t ranks, std::int64_t rows, double zipf,
               bool even = true);
 
-// Bytes from rank i to rank j, each of which has `bytes` to send; `back`: the way back.
+// Bytes from rank i to rank j, each of which has `bytes` to send, the share `to_first` of them to
+// rank 0; `back`: the way back.
 std::vector<std::int64_t> routed_bytes(std::int64_t ranks, std::int64_t bytes, double zipf,
-                                       bool back);
+                                       bool back, double to_first = 0);
 
 }  // namespace tk

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <numeric>
@@ -232,6 +233,90 @@ TEST(LowerConfig, ExpertsGoWhereTheyAre) {
   const Step skewed = lower_config(json, "c.json", c);
   EXPECT_GT(run(skewed, sim::Mode::ge_graph).step_ms(),
             run(spread_out, sim::Mode::ge_graph).step_ms());
+}
+
+// VN-50: an all_to_all of an eager prefill takes its splits from the host, and its rows are put in
+// the order of experts and back; the dispatch of decode does neither.
+TEST(LowerConfig, PrefillExchangesBySplits) {
+  const std::string experts = R"(, "num_experts": 64, "num_experts_per_tok": 4,
+                                  "moe_intermediate_size": 512)";
+  ConfigStep c;
+  c.sequences = 4;
+  c.query_len = 256;
+  c.ep = c.attn_dp = 8;
+  const auto count = [](const Step& step, std::string_view type) {
+    return std::count_if(step.kernels().begin(), step.kernels().end(),
+                         [&](const KernelWork& k) { return k.type == type; });
+  };
+  const auto reads = [](const Step& step) {
+    return std::count_if(step.kernels().begin(), step.kernels().end(),
+                         [](const KernelWork& k) { return k.host_reads; });
+  };
+  const Step decode = lower_config(std::string(small) + experts + "}", "c.json", c);
+  EXPECT_EQ(count(decode, "MoeReRouting") + reads(decode), 0);
+  c.prefill = true;
+  const Step prefill = lower_config(std::string(small) + experts + "}", "c.json", c);
+  EXPECT_EQ(count(prefill, "MoeReRouting"), 4);
+  EXPECT_EQ(count(prefill, "IndexSelect"), 4);
+  EXPECT_EQ(reads(prefill), 4);
+  // VN-73: picks of experts that do nothing travel too, all to one rank.
+  const Step zero =
+      lower_config(std::string(small) + experts + R"(, "zero_expert_num": 64})", "c.json", c);
+  const auto busiest = [](const Step& step) {
+    std::int64_t rows = 0;
+    for (const KernelWork& k : step.kernels())
+      if (k.family == Family::grouped_matmul) rows = k.products[0].m * k.products[0].groups;
+    return rows;
+  };
+  EXPECT_GT(busiest(zero), 3 * busiest(prefill));
+}
+
+// VN-02: the host is the target's.
+TEST(LowerConfig, EachDeviceHasItsHost) {
+  const Step step = lower_config(std::string(small) + "}", "c.json", {});
+  const auto ms = [&](const char* device) {
+    return simulate_step(step, load_device_file(device), default_costs(), sim::Mode::eager, {}, 0)
+        .step_ms();
+  };
+  EXPECT_NEAR(ms("a3") / ms("a2"), load_device_file("a3").numbers.at("host_share"), 0.05);
+}
+
+TEST(LowerConfig, NamesOfOtherFamilies) {
+  const auto sizes = [](const std::string& more) {
+    return config_sizes(std::string(small) + more + "}", "c.json");
+  };
+  // Mixtral: one size, which is the experts'.
+  const ConfigSizes mixtral = sizes(R"(, "num_local_experts": 8, "num_experts_per_tok": 2)");
+  EXPECT_EQ(mixtral.expert_inner, 4096);
+  EXPECT_TRUE(mixtral.layers[0].experts);
+  // ERNIE and Qwen2-MoE: not every layer has experts.
+  const ConfigSizes ernie = sizes(R"(, "moe_num_experts": 64, "moe_k": 6,
+      "moe_intermediate_size": 512, "moe_layer_start_index": 1, "moe_num_shared_experts": 2)");
+  EXPECT_FALSE(ernie.layers[0].experts);
+  EXPECT_TRUE(ernie.layers[1].experts);
+  EXPECT_EQ(ernie.shared_inner, 1024);
+  const ConfigSizes sparse = sizes(R"(, "num_experts": 8, "num_experts_per_tok": 2,
+      "moe_intermediate_size": 512, "decoder_sparse_step": 2, "mlp_only_layers": [3])");
+  const auto has_experts = [&](std::size_t i) { return sparse.layers[i].experts; };
+  EXPECT_EQ((std::vector<bool>{has_experts(0), has_experts(1), has_experts(2), has_experts(3)}),
+            (std::vector<bool>{false, true, false, false}));
+  // A window without a list of kinds: Mistral everywhere, Gemma in five of six, Qwen2 switched off.
+  EXPECT_EQ(sizes(R"(, "sliding_window": 512)").layers[3].attention, AttentionKind::sliding);
+  EXPECT_EQ(sizes(R"(, "sliding_window": 512, "sliding_window_pattern": 2)").layers[1].attention,
+            AttentionKind::full);
+  EXPECT_EQ(sizes(R"(, "sliding_window": 512, "use_sliding_window": false)").layers[3].attention,
+            AttentionKind::full);
+  EXPECT_EQ(
+      config_sizes(std::string(R"({"vision_config": {}, "text_config": )") + small + "}}", "c.json")
+          .hidden,
+      1024);
+  EXPECT_EQ(sizes(R"(, "num_experts": 8, "moe_topk": [2, 2], "moe_intermediate_size": 512)").topk,
+            2);
+  // What would be left out in silence.
+  for (const char* more :
+       {R"(, "my_expert_count": 8)", R"(, "linear_attn_config": {})", R"(, "ssm_state_size": 16)",
+        R"(, "num_experts": 8, "moe_topk": [2, 3], "moe_intermediate_size": 512)"})
+    EXPECT_EQ(code_of([&] { sizes(more); }), "TK1416") << more;
 }
 
 TEST(LowerConfig, WhatIsNotModelledIsNamed) {

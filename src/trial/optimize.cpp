@@ -443,6 +443,12 @@ class Pipeline {
     const std::string losers = kept ? only_in(with, without) : only_in(without, with);
     // What is pending by itself is not kept for its own gain.
     if (row->decision == Decision::pending && winners.empty()) return;
+    // What was said of it alone is no verdict any more.
+    const Comparison& own = phase == Phase::decode ? row->decode : row->prefill;
+    if (!kept)
+      row->why = cat("by itself ", percent(own.ratio), " in ", own.metric,
+                     row->decision == Decision::pending ? ", within" : ", beyond",
+                     " the band of the prediction");
     row->decision = kept ? Decision::rolled_back : Decision::kept;
     row->why += cat(kept ? "; but it loses to " : "; but it makes room for ",
                     winners.empty() ? "what comes after" : winners,

@@ -88,8 +88,8 @@ std::vector<Site> find(const Graph& graph, Target) {
 }
 
 std::size_t apply(Graph& graph, std::span<const Site> sites) {
-  if (sites.empty() || !sites[0].verdict.ok()) return 0;
   const std::vector<Node*> region = region_of(graph);
+  if (sites.empty() || !sites[0].verdict.ok() || region.empty()) return 0;
   const Sym tokens = graph.outputs()[0]->type.dim(0);
   const std::string symbol = tokens.str();
   const std::map<std::string, Sym, std::less<>> rename{{symbol, Sym::symbol("R")}};

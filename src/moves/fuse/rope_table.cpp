@@ -130,11 +130,13 @@ std::vector<Site> find(const Graph& graph, Target) {
 }
 
 std::size_t apply(Graph& graph, std::span<const Site> sites) {
-  if (sites.empty() || !sites[0].verdict.ok()) return 0;
+  const auto range = graph.ranges.find("positions");
+  // A pending site may be taken all the same, but a table without a length is none.
+  if (sites.empty() || !sites[0].verdict.ok() || range == graph.ranges.end()) return 0;
   const Region r = region_of(graph);
   const std::vector<Node*> chain = needed(r);
   const Sym tokens = r.positions->type.dim(0);
-  const Sym length = graph.ranges.find("positions")->second.max + 1;
+  const Sym length = range->second.max + 1;
   const std::map<std::string, Sym, std::less<>> rename{{tokens.str(), length}};
   Node* first = chain.front();
 

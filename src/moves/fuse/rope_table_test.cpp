@@ -55,5 +55,20 @@ TEST(RopeTable, OneLookupAndTheSameBits) {
   }
 }
 
+// A length that the configuration does not say is none to be taken: the site stays as it is, also
+// when pending ones are taken.
+TEST(RopeTable, NoTableWithoutALength) {
+  std::string without(text);
+  without.erase(without.find("  range"), std::string_view("  range positions 0 31\n").size());
+  Graph graph = parse_graph(without);
+  const Move& move = *find_move("table_rotary");
+  std::vector<Site> sites = move.find(graph, Target::a3);
+  ASSERT_EQ(sites.size(), 1U);
+  EXPECT_EQ(sites[0].verdict.kind, VerdictKind::pending);
+  sites[0].verdict = {};
+  sites[0].verdict.kind = VerdictKind::adaptable;
+  EXPECT_EQ(move.apply(graph, sites), 0U);
+}
+
 }  // namespace
 }  // namespace tk
