@@ -13,10 +13,10 @@
 #include "cli/cli.h"
 #include "cli/simulate_files.h"
 #include "cli/simulate_modes.h"
+#include "cli/subject.h"
 #include "npu/lower_config.h"
 #include "npu/lower_graph.h"
 #include "npu/validation.h"
-#include "trial/deployment.h"
 #include "trial/optimize.h"
 
 namespace tk::cli {
@@ -51,27 +51,14 @@ Subject open_subject(const Flags& f, Target target) {
     s.config = read_file(f.model);
     return s;
   }
-  const bool prefill = f.phase == "prefill";
-  if (is_deployment(f.model)) {
-    Deployment d = load_deployment(f.model);
-    s.name = d.name;
-    s.graph = std::move(prefill ? d.engine.prefill : d.engine.decode);
-    return s;
-  }
-  const CapturedModel model = load_model(f.model);
-  s.name = display_name(model);
-  OptimizeOptions o;
+  SubjectOptions o;
   o.target = target;
-  o.take_pending = true;
+  o.prefill = f.phase == "prefill";
+  o.fuse = !f.no_fuse;
   o.block_size = f.block_size;
-  Graph decode = std::move(prepare(model, o.block_size).cached.graph);
-  if (f.no_fuse) {
-    s.graph = std::move(decode);
-    return s;
-  }
-  Graph fused = decode.clone();
-  apply_all_moves(&fused, &decode, o);
-  s.graph = std::move(prefill ? fused : decode);
+  SubjectGraph opened = open_graph(f.model, o);
+  s.name = std::move(opened.name);
+  s.graph = std::move(opened.graph);
   return s;
 }
 

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "timeline/check_tables.h"
 #include "timeline/decimal.h"
 #include "timeline/load.h"
 #include "timeline/structure_auto.h"
@@ -193,6 +194,10 @@ std::unique_ptr<Analysis> analyse(const ProfileFiles& files, const ProfileOption
   a.timeline = load_profile(files, load);
   Timeline& t = a.timeline;
   choose_device(t, options);
+  if (const EngineCells engines = engine_cells(t); engines.disagree())
+    a.warnings.push_back(cat("durations_disagree: engine time is longer than the kernel in ",
+                             engines.longer, " of ", engines.timed,
+                             " cells: the file was edited, or Duration(us) is another column"));
   a.label = options.label.empty() ? default_label(files) : options.label;
   std::optional<int> rank = files.rank ? files.rank : t.info.rank;
   if (!rank && options.rank >= 0) rank = options.rank;

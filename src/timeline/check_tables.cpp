@@ -91,23 +91,10 @@ void consistency(const ProfileFiles& files, const Timeline& t, std::vector<Check
     bad += std::abs(t.kernels[i].wait_file - waits[i]) > 300;
   }
   if (bad * 100 > rows) off.push_back(cat("Wait Time in ", bad, " of ", rows, " rows"));
-  const int aic = t.table->column("aicore_time(us)"), aiv = t.table->column("aiv_time(us)");
-  std::size_t timed = 0, longer = 0;
-  if (aic >= 0 || aiv >= 0)
-    // Every row would be split again; a sample of 20,000 rows tells the same.
-    for (std::size_t i = 0, step = std::max<std::size_t>(1, t.kernels.size() / 20000);
-         i < t.kernels.size(); i += step) {
-      const auto cells = t.table->cells(t.kernels[i].row);
-      for (int c : {aic, aiv}) {
-        if (c < 0) continue;
-        const auto v = decimal_us_to_ns(cells[static_cast<std::size_t>(c)]);
-        if (!v) continue;
-        ++timed;
-        longer += static_cast<double>(*v) > static_cast<double>(t.kernels[i].duration) * 1.01 + 50;
-      }
-    }
-  if (longer * 100 > timed)
-    off.push_back(cat("engine time longer than the duration in ", longer, " of ", timed, " cells"));
+  const EngineCells engines = engine_cells(t);
+  if (engines.disagree())
+    off.push_back(cat("engine time longer than the duration in ", engines.longer, " of ",
+                      engines.timed, " cells"));
   if (!files.op_statistic.empty()) {
     try {
       std::map<std::string, std::pair<std::int64_t, double>> ours, theirs;
@@ -147,6 +134,27 @@ void consistency(const ProfileFiles& files, const Timeline& t, std::vector<Check
 }
 
 }  // namespace
+
+EngineCells engine_cells(const Timeline& t) {
+  EngineCells out;
+  if (!t.table) return out;
+  const int aic = t.table->column("aicore_time(us)"), aiv = t.table->column("aiv_time(us)");
+  if (aic < 0 && aiv < 0) return out;
+  // Every row would be split again; a sample tells the same.
+  for (std::size_t i = 0, step = std::max<std::size_t>(1, t.kernels.size() / 20000);
+       i < t.kernels.size(); i += step) {
+    const auto cells = t.table->cells(t.kernels[i].row);
+    for (int c : {aic, aiv}) {
+      if (c < 0) continue;
+      const auto v = decimal_us_to_ns(cells[static_cast<std::size_t>(c)]);
+      if (!v) continue;
+      ++out.timed;
+      out.longer +=
+          static_cast<double>(*v) > static_cast<double>(t.kernels[i].duration) * 1.01 + 50;
+    }
+  }
+  return out;
+}
 
 void RankCounts::fill(const Timeline& t) {
   steps = t.steps;

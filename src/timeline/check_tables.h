@@ -20,6 +20,14 @@ struct RankCounts {
   std::string difference(const RankCounts& other) const;  // empty: equal
 };
 
+// Cells with the time of an engine, in up to 20,000 rows from all over the table, and how many are
+// longer than their kernel: the engines work inside it.
+struct EngineCells {
+  std::size_t timed = 0, longer = 0;
+  bool disagree() const { return longer * 100 > timed; }
+};
+EngineCells engine_cells(const Timeline& t);
+
 std::vector<CheckItem> check_tables(const ProfileFiles& files, const Timeline& t,
                                     const std::vector<StepSummary>& steps,
                                     const std::vector<StepTime>& times, double latency_ms);

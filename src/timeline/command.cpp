@@ -76,7 +76,18 @@ Run other_run(const std::string& path, const ProfileOptions& o, const fs::path& 
   return read_run(result.page_folder);
 }
 
+// A label is the name of a folder among the results: it must not lead out of them.
+void check_label(const std::string& label) {
+  const bool odd = std::any_of(label.begin(), label.end(), [](unsigned char c) {
+    return c < ' ' || c == 0x7f || c == '/' || c == '\\';
+  });
+  if (odd || label == "." || label == ".." || label.size() > 120)
+    throw UserError("TK0922", "--label: this is no name of a folder")
+        .help("at most 120 bytes, without slashes and control characters");
+}
+
 int run(const ProfileOptions& o) {
+  check_label(o.label);
   if (!o.withdraw.empty()) {
     withdraw_history(fs::path(o.out.empty() ? o.path : o.out) / "HISTORY.md", o.withdraw,
                      o.withdraw_reason);

@@ -358,7 +358,10 @@ class KernelReader {
                                     ? cat("none of the ", t_.rows_dropped, " rows can be read")
                                     : std::string("the table has a header and no rows"))
           .at(path_.string())
-          .help("nothing was collected: see `tokamak profile --check`, item PF-43");
+          .help(t_.rows_dropped
+                    ? "the file is damaged, or its columns are under wrong names; take the "
+                      "profiler's own"
+                    : "nothing was collected: see `tokamak profile --check`, item PF-43");
     if (t_.rows_dropped * 100 > t_.rows_in_file) {
       const bool length = wrong_length_ * 2 > t_.rows_dropped;
       throw UserError(

@@ -24,6 +24,38 @@ bool looks_collective(std::string_view type) {
   return t.starts_with("hcom") || t.find("hccl") != t.npos;
 }
 
+// A recording lasts minutes. Kernels that last longer than a day, or lie more than a day from the
+// others, are damage, another collection's, or stand under another column's name: few are left out,
+// many refuse the file. Kernels by start.
+void drop_strays(Timeline& t, const std::filesystem::path& file) {
+  constexpr Ns day = Ns{86'400'000'000'000};
+  const std::size_t n = t.kernels.size();
+  std::size_t from = 0, to = 0;  // the largest group without such a pause
+  for (std::size_t i = 0, begin = 0; i < n; ++i) {
+    if (i + 1 < n && t.kernels[i + 1].start - t.kernels[i].start <= day) continue;
+    if (i + 1 - begin > to - from) {
+      from = begin;
+      to = i + 1;
+    }
+    begin = i + 1;
+  }
+  std::size_t kept = 0;
+  for (std::size_t i = from; i < to; ++i)
+    if (t.kernels[i].duration <= day) t.kernels[kept++] = t.kernels[i];
+  const std::string found = cat(n - kept, " of ", n,
+                                " kernels last longer than a day or lie more than a day from the "
+                                "others");
+  if ((n - kept) * 100 > n)
+    throw UserError("TK0907", found)
+        .at(file.string())
+        .help(
+            "the file is damaged, its columns are under wrong names, or it holds several "
+            "collections; take the profiler's own");
+  if (kept == n) return;
+  t.kernels.resize(kept);
+  t.notes.push_back(cat(file.filename().string(), ": ", found, "; they are left out"));
+}
+
 // A Level0 table has no cores: collectives are told by their type.
 void mark_collectives(Timeline& t) {
   std::vector<signed char> seen(t.strings.size(), -1);
@@ -123,6 +155,7 @@ void kernels_from_trace(Timeline& t) {
     throw UserError("TK0907", "the trace holds no device tasks")
         .at(t.trace.path)
         .help("nothing was collected on the device: see `tokamak profile --check`");
+  drop_strays(t, t.trace.path);
 }
 
 template <class F>
@@ -206,6 +239,12 @@ Timeline load_profile(const ProfileFiles& files, const LoadOptions& options) {
   if (other.joinable()) other.join();
   if (kernel_error) std::rethrow_exception(kernel_error);
   if (trace_error) std::rethrow_exception(trace_error);
+  if (!files.kernels.empty()) {
+    drop_strays(t, files.kernels);
+    const Ns first = t.kernels.front().start;
+    t.base_ns += first;
+    for (Kernel& k : t.kernels) k.start -= first;
+  }
   if (read) merge_trace(std::move(*read), t);
   if (read && !files.kernels.empty())
     if (const std::string why = not_of_the_table(t); !why.empty()) {

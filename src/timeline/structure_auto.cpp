@@ -241,7 +241,7 @@ std::vector<std::size_t> step_starts(const Timeline& t, const StepOps& ops,
     kinds.push_back(k);
   }
   const std::size_t main = n ? main_pass(t, ops, roles, order) : 0;
-  if (n < 2 || passes[main].layers.size() < 2) return starts;
+  if (n < 2) return starts;
   for (std::size_t period = 1; period * 2 <= n; ++period) {
     bool repeats = true;
     for (std::size_t p = 0; p + period < n && repeats; ++p) repeats = kinds[p] == kinds[p + period];
@@ -393,6 +393,7 @@ std::size_t cut_passes(Timeline& t, const std::vector<Role>& roles) {
   const std::size_t head = from_start ? passes.front().layers.front().begin : 0;
   const std::size_t tail_from = passes.back().layers.back().end,
                     tail = to_end ? sequence.size() - tail_from : 0;
+  const std::vector<std::uint32_t> received = receptions(t, ops);
   std::vector<Ns> cuts{INT64_MIN};
   for (std::size_t p : starts) {
     if (p == starts.front()) continue;
@@ -412,7 +413,14 @@ std::size_t cut_passes(Timeline& t, const std::vector<Role>& roles) {
     } else {
       cut = widest_pause(t, ops, sequence, from, to);
     }
-    cuts.push_back(t.kernels[ops.ops[sequence[cut]]].start);
+    Ns at = t.kernels[ops.ops[sequence[cut]]].start;
+    if (cut > 0)  // what is received here is the next pass's
+      for (std::uint32_t op : received) {
+        const Kernel& k = t.kernels[op];
+        if (k.end() <= at && k.start >= t.kernels[ops.ops[sequence[cut - 1]]].end())
+          at = std::min(at, k.start);
+      }
+    cuts.push_back(at);
   }
   t.steps.clear();
   for (std::size_t i = 0; i < cuts.size(); ++i) t.steps.push_back(cat("pass", i));

@@ -33,9 +33,11 @@ std::uint64_t weight_size(std::string_view shapes) {
   return n;
 }
 
-// What two kernels must have in common.
-std::uint64_t key_of(Role role, std::string_view shapes, bool sizes) {
-  const std::uint64_t size = sizes && role == Role::matmul ? weight_size(shapes) : 0;
+// What two kernels must have in common. A batched product is one of attention where that is not
+// fused: its operands grow with the cache and say nothing of the model.
+std::uint64_t key_of(Role role, std::string_view type, std::string_view shapes, bool sizes) {
+  const bool weights = role == Role::matmul && type.find("BatchMatMul") == type.npos;
+  const std::uint64_t size = sizes && weights ? weight_size(shapes) : 0;
   return size * static_cast<std::uint64_t>(Role::count) + static_cast<std::uint64_t>(role);
 }
 
@@ -108,12 +110,12 @@ GraphAlignment align_graph(Timeline& t, const StepOps& ops, const std::vector<Ro
         const Kernel& k = t.kernels[ops.ops[op]];
         if (!has_meaning(roles[k.type])) continue;
         ++now.compute;
-        a.push_back(key_of(roles[k.type], t.text(k.in_shapes), sizes));
+        a.push_back(key_of(roles[k.type], t.text(k.type), t.text(k.in_shapes), sizes));
         place_a.push_back(op);
       }
       for (std::size_t g = 0; g < graph.size(); ++g)
         if (!used[g] && has_meaning(graph_roles[g])) {
-          b.push_back(key_of(graph_roles[g], graph[g].in_shapes, sizes));
+          b.push_back(key_of(graph_roles[g], graph[g].type, graph[g].in_shapes, sizes));
           place_b.push_back(g);
         }
       for (const auto& [i, j] : common(a, b)) {

@@ -15,6 +15,17 @@ std::int64_t shape_width(std::string_view shapes) {
   return decimal_int(comma == first.npos ? first : first.substr(comma + 1)).value_or(0);
 }
 
+std::vector<std::uint32_t> receptions(const Timeline& t, const StepOps& ops) {
+  std::vector<std::uint32_t> out;
+  for (std::uint32_t op : ops.ops) {
+    const Kernel& k = t.kernels[op];
+    if (k.core != Core::communication) continue;
+    const std::string_view name = t.text(k.name);
+    if (name.find("eceive") != name.npos || name.find("ecv") != name.npos) out.push_back(op);
+  }
+  return out;
+}
+
 namespace {
 
 using Counter = std::map<std::int64_t, std::size_t>;
@@ -34,6 +45,7 @@ class StreamWalk {
     if (norms_.empty()) return false;
     merge_anchors();
     find_cross();
+    find_starts();
     // One layer alone stands between two norms.
     if (anchors_.size() == 1 && (norms_.front() > anchors_[0] || norms_.back() < anchors_[0]))
       return false;
@@ -277,13 +289,68 @@ class StreamWalk {
     linear_ = std::move(linear);
   }
 
+  // A row of a table as wide as the residual stream is looked up, of one longer than the tokens and
+  // what experts make of them: a vocabulary's.
+  bool is_lookup(std::size_t i, std::int64_t tokens) const {
+    std::string_view table = t_.text(at(i).in_shapes);
+    table = table.substr(0, table.find(';'));
+    const std::size_t comma = table.find(',');
+    if (comma == table.npos || decimal_int(table.substr(comma + 1)) != hidden_) return false;
+    const std::int64_t rows = decimal_int(table.substr(0, comma)).value_or(0);
+    return rows >= 4096 && (tokens < 256 || rows % tokens != 0) &&
+           movement_family(t_.text(at(i).type)) == "gather";
+  }
+
+  std::int64_t tokens() const {
+    std::string_view shape = t_.text(at(norms_.front()).in_shapes);
+    shape = shape.substr(0, shape.find(';'));
+    std::int64_t rows = 1;
+    for (std::size_t comma; (comma = shape.find(',')) != shape.npos; shape.remove_prefix(comma + 1))
+      rows *= std::clamp<std::int64_t>(decimal_int(shape.substr(0, comma)).value_or(1), 1, 1 << 15);
+    return rows;
+  }
+
+  // Passes without a norm at their end (the first stages of a pipeline), or of one layer, begin
+  // where tokens are looked up or received. What every layer does is no beginning, unless a token
+  // was chosen before it.
+  void find_starts() {
+    const std::size_t intervals = anchors_.size() - 1;
+    starts_.assign(anchors_.size(), 0);
+    const std::int64_t rows = tokens();
+    std::size_t lookups = 0, drawn = 0, received = 0;
+    for (std::size_t a = 0; a < intervals; ++a)
+      for (std::size_t i = last_of_[a] + 1; i < anchors_[a + 1]; ++i)
+        if (is_lookup(i, rows)) {
+          starts_[a] = i;
+          ++lookups;
+          drawn += any_between(last_of_[a], i, [](Role r) { return r == Role::sampling; });
+          break;
+        }
+    if (lookups * 2 > intervals && drawn < lookups) starts_.assign(anchors_.size(), 0);
+    std::vector<std::size_t> places(anchors_.size());
+    std::vector<Ns> ends;
+    for (std::uint32_t op : receptions(t_, ops_)) ends.push_back(t_.kernels[op].end());
+    std::sort(ends.begin(), ends.end());
+    for (std::size_t a = 0; a < intervals; ++a) {
+      const auto end = std::lower_bound(ends.begin(), ends.end(), at(last_of_[a]).end());
+      if (end == ends.end() || *end > at(anchors_[a + 1]).start) continue;
+      places[a] = last_of_[a] + 1;
+      while (at(places[a]).start < *end && places[a] < anchors_[a + 1]) ++places[a];
+      ++received;
+    }
+    if (received * 2 > intervals) return;
+    for (std::size_t a = 0; a < intervals; ++a)
+      if (starts_[a] == 0) starts_[a] = places[a];
+  }
+
   void cut() {
     const std::size_t n = anchors_.size();
     // Norms per interval; the usual number says where the last layer ends and where passes meet.
     Counter usual_count;
     for (std::size_t a = 0; a + 1 < n; ++a)
-      ++usual_count[static_cast<std::int64_t>(norms_between(last_of_[a], anchors_[a + 1]))];
-    std::size_t usual = n == 1 ? 2 : 1, most = 0;
+      if (starts_[a] == 0)
+        ++usual_count[static_cast<std::int64_t>(norms_between(last_of_[a], anchors_[a + 1]))];
+    std::size_t usual = usual_count.empty() ? 2 : 1, most = 0;
     for (const auto& [k, c] : usual_count)
       if (k > 0 && c > most) {
         most = c;
@@ -292,6 +359,7 @@ class StreamWalk {
     // More norms than usual: another pass begins. Unless many intervals are like that: then it is a
     // kind of layer with a norm more.
     auto is_seam = [&](std::size_t a) {
+      if (starts_[a]) return true;
       const std::size_t norms = norms_between(last_of_[a], anchors_[a + 1]);
       if (norms <= usual) return false;
       return n < 7 || usual_count[static_cast<std::int64_t>(norms)] * 3 <= n - 1 ||
@@ -326,6 +394,13 @@ class StreamWalk {
         // No final norm: as long as the layer before it.
         const WalkedLayer& model = pass.layers.back();
         layer.end = std::min(hi_, layer.begin + (model.end - model.begin));
+      }
+      if (last && starts_[a]) {
+        layer.end = std::min(layer.end, starts_[a]);
+        if (norms_between(last_of_[a], anchors_[a + 1]) <= usual && !pass.layers.empty()) {
+          const WalkedLayer& model = pass.layers.back();
+          layer.end = std::min(layer.end, layer.begin + (model.end - model.begin));
+        }
       }
       layer.ffn =
           usual >= 2 ? norm_after(last_of_[a], usual >= 4 ? 2 : 1) : after_projection(last_of_[a]);
@@ -367,7 +442,8 @@ class StreamWalk {
   std::vector<std::size_t> anchors_, last_of_, norms_;
   std::vector<bool> linear_;
   std::vector<std::size_t> cross_;  // per anchor: attention over an encoder in the same layer, or 0
-  bool single_blocks_ = false;      // each mixer and each MLP is a layer
+  std::vector<std::size_t> starts_;  // per anchor: where a pass begins before the next one, or 0
+  bool single_blocks_ = false;       // each mixer and each MLP is a layer
   std::int64_t hidden_ = 0;
   std::vector<WalkedPass> passes_;
 };

@@ -26,6 +26,9 @@ struct Walked {
 Walked walk_layers(const Timeline& t, const StepOps& ops, const std::vector<Role>& roles,
                    const std::vector<std::uint32_t>& sequence);
 
+// The kernels that receive from another stage of a pipeline; they are on no stream of their own.
+std::vector<std::uint32_t> receptions(const Timeline& t, const StepOps& ops);
+
 // Last dimension of the first operand of "16,7168;7168"; 0 if there is none.
 std::int64_t shape_width(std::string_view shapes);
 

@@ -410,6 +410,23 @@ def times_last(text):
     return out.getvalue()
 
 
+def column(text, name, change):
+    """The table with each cell of a column changed: change(row number, cell)."""
+    rows = list(csv.reader(io.StringIO(text)))
+    at = rows[0].index(name)
+    for i, row in enumerate(rows[1:]):
+        row[at] = change(i, row[at])
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue()
+
+
+def swapped(text, a, b):
+    """The names of two columns change places, their cells do not."""
+    head, rows = text.split("\n", 1)
+    return head.replace(a, "?").replace(b, a).replace("?", b) + "\n" + rows
+
+
 DAMAGE = {
     "cut": lambda t: t[: len(t) * 2 // 3],
     "no start": lambda t: t.replace("Start Time(us)", "Begin"),
@@ -420,6 +437,10 @@ DAMAGE = {
     "zeros in the middle": lambda t: t[: len(t) // 2] + "\x00" * 5000 + t[len(t) // 2 :],
     "two tables": lambda t: t + t,
     "rows twice": lambda t: t + t.split("\n", 1)[1],
+    "start for duration": lambda t: swapped(t, "Start Time(us)", "Duration(us)"),
+    "two days": lambda t: column(
+        t, "Start Time(us)", lambda i, c: f"{float(c) + (i % 2) * 2e11:.3f}"
+    ),
     "time cut": lambda t: times_last(t)[:-3],
 }
 
@@ -433,6 +454,29 @@ def test_damaged_tables_get_a_message(command, tmp_path, damage):
     done = run(command, tmp_path / "p", "-o", tmp_path / "run", code=2)
     assert re.match(r"error\[TK09\d\d\]", done.stderr), done.stderr
     assert not list((tmp_path / "run").rglob("*.json"))
+
+
+def test_a_kernel_of_another_day_is_left_out(command, tmp_path):
+    """One row whose time was lost does not make the step half a century long."""
+    text = (profile("paddleocr") / "kernel_details.csv").read_text()
+    (tmp_path / "p").mkdir()
+    (tmp_path / "p" / "kernel_details.csv").write_text(
+        column(text, "Start Time(us)", lambda i, c: c if i else "0.000")
+    )
+    done = run(command, tmp_path / "p", "-o", tmp_path / "run", "--overview")
+    assert "1 of 275 kernels last longer than a day or lie more than a day from" in done.stdout
+    assert "274 kernels, 2.2" in done.stdout
+
+
+def test_durations_that_cannot_be_are_told(command, tmp_path):  # PF-42
+    text = (profile("paddleocr") / "kernel_details.csv").read_text()
+    (tmp_path / "p").mkdir()
+    path = tmp_path / "p" / "kernel_details.csv"
+    path.write_text(swapped(text, "Duration(us)", "Wait Time(us)"))
+    done = run(command, tmp_path / "p", "-o", tmp_path / "run")
+    assert "durations_disagree: engine time is longer than the kernel in" in done.stderr
+    path.write_text(text)
+    assert "durations_disagree" not in run(command, path, "-o", tmp_path / "run2").stderr
 
 
 ALEXNET = SHARED / "msinsight-alexnet-ddp" / "level1"

@@ -76,6 +76,13 @@ def test_refused(profile, code):
     assert done.stderr.startswith(f"error[{code}]"), done.stderr
 
 
+@pytest.mark.parametrize("label", ["../out", "a/b", "..", "a\nb", "x" * 200])
+def test_a_label_stays_inside(profile, tmp_path, label):
+    done = profile("--label", label)
+    assert done.returncode == 2 and done.stderr.startswith("error[TK0922]"), done.stderr
+    assert not (tmp_path / "out").exists()
+
+
 # A damaged side file (TK0904, TK0911 alone) is told and left out; the breakdown is made.
 @pytest.mark.parametrize(
     ("name", "text", "why"),

@@ -93,7 +93,7 @@
     for (let t = Math.ceil(from / tick) * tick; t < to; t += tick) {
       const px = Math.round(x(t)) + .5;
       g.beginPath(); g.moveTo(px, top0 - 6); g.lineTo(px, height); g.stroke();
-      g.fillText(show(t), px + 3, 9);
+      if (px + 3 + g.measureText(show(t)).width <= width) g.fillText(show(t), px + 3, 9);
     }
     g.save(); g.beginPath(); g.rect(left, 0, pixels, height); g.clip();
     data.components.forEach(([type, phase, layer, a, b], i) => {
@@ -335,7 +335,7 @@
     let rows = K.order.slice(), sorted = 1, down = false;
     const high = 22, whole = columns.reduce((s, c) => s + c[1], 0);
     pad.style.width = whole + 'px';
-    columns.forEach(([name, w], c) => { const h = make('span', '', name); h.style.width = w + 'px'; h.onclick = () => { down = sorted === c ? !down : c === 2; sorted = c; refilter(); }; head.append(h); });
+    columns.forEach(([name, w], c) => { const h = make('span', '', name); h.style.width = w + 'px'; h.tabIndex = 0; h.onclick = () => { down = sorted === c ? !down : c === 2; sorted = c; refilter(); }; h.onkeydown = e => { if (e.key === 'Enter') h.onclick(); }; head.append(h); });
     function refilter() {
       rows = hits ? hitList.slice() : K.order.slice();
       const get = columns[sorted][2], keys = new Array(n);
