@@ -209,13 +209,13 @@ void add_bench(CLI::App& app, int* exit_code) {
   c->add_option("model", flags->model, "A folder that optimize made, or a captured model")
       ->required();
   c->add_option("--prompt", flags->bench.prompt, "Tokens of the prefill that is measured")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1 << 28))
       ->capture_default_str();
   c->add_option("--context", flags->bench.context, "Tokens in the cache before decode")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1 << 28))
       ->capture_default_str();
   c->add_option("--gen", flags->bench.gen, "Tokens decoded per repetition")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1 << 28))
       ->capture_default_str();
   c->add_option("--batch", flags->bench.batch, "Sequences decoded together")
       ->check(CLI::Range(1, 1024))

@@ -18,6 +18,9 @@ void print_sites(const Blueprint& b) {
       "at "
       "most {:.0f} %)\n",
       b.decode_ms_before, b.decode_ms_after, name_of(b.scenario.target), 100 * b.band);
+  if (b.scenario.tp > 1 || b.scenario.ep > 1)
+    fmt::print(
+        "              of the whole model on one device: --tp and --ep change verdicts only\n");
   for (const std::string& m : b.gate) fmt::print("missing       {}\n", m);
 }
 

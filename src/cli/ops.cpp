@@ -277,7 +277,7 @@ void add_ops(CLI::App& app, int* exit_code) {
   c = docs(command("search", "Operators with all words in name or text", search));
   c->add_option("words", f->words, "Words")->required();
   c->add_option("--max", f->max, "At most so many")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 10000))
       ->capture_default_str();
   c->footer("Example: tokamak ops search rms norm");
   c = docs(command("show", "All facts of one: schema, devices, checks, notes, document", show));

@@ -121,6 +121,9 @@ int run(const Flags& f) {
   if (!parse_target(f.target, &o.target))
     throw UserError("TK0703", cat("there is no target '", f.target, "'"))
         .help("the targets are cpu, a2 and a3");
+  if (o.target == Target::cpu && (f.tp > 1 || f.ep > 1))
+    throw UserError("TK0703", "the target cpu is one device: --tp and --ep are of a2 and a3")
+        .help("add --target a2 or a3");
   check_moves(f.moves);
   check_moves(f.disable);
   o.take_pending = f.take_pending;
@@ -193,20 +196,23 @@ void add_optimize(CLI::App& app, int* exit_code) {
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   c->add_option("--prefill-tokens", flags->prefill, "Length of the prefill that is timed")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1 << 28))
       ->capture_default_str();
   c->add_option("--decode-context", flags->context,
                 "Tokens in the cache when a decode step is timed")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1 << 28))
       ->capture_default_str();
-  c->add_flag("--analysis-only", flags->analysis_only,
-              "Structure, sites and verdicts; works without weights");
+  CLI::Option* analysis = c->add_flag("--analysis-only", flags->analysis_only,
+                                      "Structure, sites and verdicts; works without weights");
   c->add_option("--tp", flags->tp, "Tensor-parallel degree that the analysis assumes")
-      ->check(CLI::Range(1, 4096));
+      ->check(CLI::Range(1, 4096))
+      ->needs(analysis);
   c->add_option("--ep", flags->ep, "Expert-parallel degree that the analysis assumes")
-      ->check(CLI::Range(1, 4096));
+      ->check(CLI::Range(1, 4096))
+      ->needs(analysis);
   c->add_option("--decode-batch", flags->batch, "Sequences of a rank that the analysis assumes")
-      ->check(CLI::Range(1, 1 << 20));
+      ->check(CLI::Range(1, 1 << 20))
+      ->needs(analysis);
   c->add_flag("--json", flags->json, "Print the ledger as JSON");
   c->add_flag("-q,--quiet", flags->quiet, "No progress");
   c->footer("Example: tokamak optimize examples/stories260k -o out/stories");

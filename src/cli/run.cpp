@@ -201,13 +201,13 @@ void add_run(CLI::App& app, int* exit_code) {
   c->add_option("--ids", flags->ids, "Token ids instead of a prompt: 1,450,2")
       ->allow_extra_args(false);
   c->add_option("-n,--max-new-tokens", flags->max_new, "Length of an answer")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1 << 28))
       ->capture_default_str();
   c->add_option("--temperature", flags->temperature, "0: greedy")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
   c->add_option("--top-k", flags->top_k, "Only the k most likely tokens; 0: all")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, 1 << 28));
   c->add_option("--top-p", flags->top_p,
                 "Only the most likely tokens that together have this probability")
       ->check(CLI::Range(0.0, 1.0))

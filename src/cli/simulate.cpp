@@ -295,7 +295,7 @@ void add_simulate(CLI::App& app, int* exit_code) {
   c->add_flag("--modes", f->modes, "All three modes, and whether capture pays");
   c->add_option("--warm-up", f->warm_up_s,
                 "With --modes: seconds that compiling and capturing take; gives the break-even")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0.0, 1e9));
   c->add_flag("--streams", f->streams, "Shared experts on a stream of their own");
   c->add_flag("--no-fuse", f->no_fuse, "A captured model's cached graph without fused operators");
   c->add_option("--unknown-op", f->unknown_op, "bytes: unknown operators cost what they move")

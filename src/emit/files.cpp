@@ -116,13 +116,21 @@ std::string yaml_list(const std::vector<std::string>& items) {
 
 std::string filled(std::string text,
                    const std::vector<std::pair<std::string, std::string>>& values) {
-  for (const auto& [key, value] : values) {
-    const std::string mark = "@" + key + "@";
-    for (std::size_t at = text.find(mark); at != std::string::npos;
-         at = text.find(mark, at + value.size()))
-      text.replace(at, mark.size(), value);
+  // One pass: what looks like a mark in a value, a prompt for one, is the user's own text.
+  std::string out;
+  std::size_t done = 0;
+  for (std::size_t at = text.find('@'); at != std::string::npos; at = text.find('@', done)) {
+    out.append(text, done, at - done);
+    done = at;
+    for (const auto& [key, value] : values) {
+      if (text.compare(at + 1, key.size() + 1, key + "@") != 0) continue;
+      out += value;
+      done += key.size() + 2;
+      break;
+    }
+    if (done == at) out += text[done++];
   }
-  return text;
+  return out.append(text, done);
 }
 
 std::vector<File> files_of(const Source& source, const Classes& classes, const Options& options) {
@@ -155,7 +163,7 @@ std::vector<File> files_of(const Source& source, const Classes& classes, const O
       {"CACHES_STATIC", graph ? "            mark_caches_static(self.model)\n" : ""},
       {"STEP", graph ? std::string(graph_step) : std::string(eager_step)},
       {"MODEL_PATH",
-       options.model_path.empty() ? "<folder of the checkpoint>" : options.model_path},
+       Json(options.model_path.empty() ? "<folder of the checkpoint>" : options.model_path).dump()},
       {"PROMPTS", yaml_list(prompts)},
       {"BATCH", std::to_string(prompts.size())},
       {"NPU_REQUIREMENT", classes.uses_npu ? "torch_npu==2.8.0\n" : ""},

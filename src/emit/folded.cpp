@@ -35,7 +35,11 @@ class FoldScope : public Scope {
   }
   std::string host_list(const Value& v) override { return value(v).text + ".tolist()"; }
   std::string size(const Sym& s, const Node&) override { return s.str(); }
-  std::string device() override { return ""; }
+  // New tensors lie where the weights do: a framework moves them before they are worked out.
+  std::string device() override {
+    if (any_weight_ == nullptr) return "";
+    return cat("self.", relative(phase_.paths.weight(*any_weight_), home_.path), ".device");
+  }
   bool contiguous(const Value& v) override { return v.kind == ValueKind::weight; }
   bool always(const Node&, std::string_view) override { return false; }
 
@@ -45,6 +49,7 @@ class FoldScope : public Scope {
 
  private:
   void count(const Value& v) {
+    if (v.kind == ValueKind::weight && any_weight_ == nullptr) any_weight_ = &v;
     if (v.node == nullptr) return;
     for (const Value* in : v.node->inputs)
       if (in != nullptr && ++uses_[in] == 1) count(*in);
@@ -58,6 +63,7 @@ class FoldScope : public Scope {
   std::unordered_map<const Value*, int> uses_;
   std::unordered_map<const Value*, std::string> locals_;
   std::map<std::string, int> taken_;
+  const Value* any_weight_ = nullptr;
   const Phase& phase_;
   const Region& home_;
 };

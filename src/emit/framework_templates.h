@@ -86,7 +86,7 @@ inline constexpr std::string_view framework_imports =
 
 inline constexpr std::string_view framework_yaml = R"y(model_config:
   model_name: "@NAME@"
-  model_path: "@MODEL_PATH@"
+  model_path: @MODEL_PATH@
   with_ckpt: True
   exe_mode: "eager"
   platform_version: "@PLATFORM@"

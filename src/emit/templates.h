@@ -234,7 +234,7 @@ exec python3 infer.py --yaml "${1:-config/@NAME@.yaml}"
 
 inline constexpr std::string_view yaml_text = R"y(model_config:
   model_name: "@NAME@"
-  model_path: "@MODEL_PATH@"
+  model_path: @MODEL_PATH@
   dtype: "@DTYPE@"
   exe_mode: "@EXE_MODE@"
 @GRAPH_KEYS@  platform_version: "@PLATFORM@"

@@ -50,6 +50,7 @@ def test_usage(refused, stories, tmp_path):
         "TK0702", "optimize", stories, *out, "--moves", "nothing_like_it_at_all"
     )
     refused("TK0703", "optimize", stories, *out, "--target", "a4")
+    refused("TK0703", "optimize", stories, *out, "--analysis-only", "--tp", 8)
     (tmp_path / "file").write_text("mine")
     refused("TK0704", "optimize", stories, "-o", tmp_path / "file")
     refused("TK0705", "run", stories, "--ids", "1,two")
