@@ -43,10 +43,17 @@ void Barrier::wait() {
 }
 
 Team::Team(int n_threads) : n_(n_threads), barrier_(n_threads), done_(n_threads) {
-  for (int i = 1; i < n_; ++i) workers_.emplace_back([this, i] { work(i); });
+  try {
+    for (int i = 1; i < n_; ++i) workers_.emplace_back([this, i] { work(i); });
+  } catch (...) {  // the system gives no more threads
+    stop();
+    throw;
+  }
 }
 
-Team::~Team() {
+Team::~Team() { stop(); }
+
+void Team::stop() {
   stop_.store(true, std::memory_order_relaxed);
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();

@@ -28,7 +28,7 @@ class Barrier {
 // all have ended. f must not throw. Between runs the workers sleep on a futex after a short spin.
 class Team {
  public:
-  explicit Team(int n_threads);
+  explicit Team(int n_threads);  // std::system_error where the system refuses so many
   ~Team();
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
@@ -39,6 +39,7 @@ class Team {
 
  private:
   void work(int thread);
+  void stop();
   const int n_;
   Barrier barrier_, done_;
   std::atomic<std::uint32_t> generation_{0};

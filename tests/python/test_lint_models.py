@@ -1,8 +1,6 @@
 """tokamak lint on real modelling code: transformers, and the recipes where they are at hand."""
 
 import os
-import statistics
-import time
 from pathlib import Path
 
 import pytest
@@ -15,19 +13,12 @@ gpt2 bert t5 whisper mamba jamba falcon bloom opt qwen2_vl glm4 cohere2 granite"
 
 
 def test_transformers_families():
-    """No crash, and under 50 ms of processor time a file at the median."""
-    times, rules = [], {}
+    """No crash; bench/lint.py has the times."""
+    rules = {}
     for family in FAMILIES:
-        path = MODELS / family / f"modeling_{family}.py"
-        best = 1e9
-        for _ in range(2):
-            start = time.process_time()
-            result = lint([path])
-            best = min(best, time.process_time() - start)
-        times.append(best)
+        result = lint([MODELS / family / f"modeling_{family}.py"])
         assert result.entries, family
         rules[family] = {f.rule.id for f in result.findings}
-    assert statistics.median(times) < 0.05
     # Dense decoders have no hazard, experts looked up by a mask have.
     for family in ("llama", "mistral", "qwen2", "qwen3", "granite", "gpt2", "bert"):
         assert rules[family] == set(), family

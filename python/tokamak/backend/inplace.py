@@ -23,6 +23,8 @@ def write_in_place(gm):
         if call is None:
             continue
         dim, index, source = call
+        if new.target is aten.index_put.default:
+            index = _counted_from_the_front(gm.graph, new, index, old.meta["val"].shape[dim])
         new.target = aten.index_copy_.default
         new.args, new.kwargs = (old, dim, index, source), {}
         gm.graph.erase_node(copy)
@@ -30,6 +32,26 @@ def write_in_place(gm):
     gm.graph.lint()
     gm.recompile()
     return count
+
+
+def _counted_from_the_front(graph, before, index, size):
+    """`cache[:, index] = x` may count from the end, what index_copy does may not. One node for all
+    caches that an index is used for."""
+    for user in index.users:
+        if user.meta.get("tokamak_counted") == size:
+            return user.meta["tokamak_whole"]
+    with graph.inserting_before(before):
+
+        def add(op, *args):
+            node = graph.call_function(op, args)
+            values = [a.meta["val"] if isinstance(a, torch.fx.Node) else a for a in args]
+            node.meta = {**before.meta, "val": op(*values)}
+            return node
+
+        negative = add(aten.lt.Scalar, index, 0)
+        whole = add(aten.where.self, negative, add(aten.add.Scalar, index, size), index)
+    negative.meta |= {"tokamak_counted": size, "tokamak_whole": whole}
+    return whole
 
 
 def _as_index_copy(new, old):

@@ -1,6 +1,7 @@
 """Options of torch.compile(model, backend="tokamak", options={...})."""
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from ..errors import Error
@@ -25,12 +26,23 @@ class Options:
 
 
 KNOWN = {f.name: f.type for f in fields(Options)}
-WANTED = {int: "a whole number, 0 or more", bool: "True or False", str: "a text"}
+MOST = 1024  # threads, as everywhere; of operators a graph has fewer than that by far
+WANTED = {int: f"a whole number from 0 to {MOST}", bool: "True or False", str: "a text"}
+
+
+def _fits(value, kind):
+    if type(value) is not kind:
+        return False
+    if kind is int:
+        return 0 <= value <= MOST
+    return kind is not str or "\0" not in value  # C would read the name of another folder
 
 
 def read_options(given):
     """An Options of a dict; Error TK1501 for an unknown name, TK1502 for a wrong value."""
-    given = dict(given or {})
+    given = {} if given is None else given
+    if not isinstance(given, Mapping):
+        raise Error("TK1502", f"options must be a dict, got {given!r}")
     for name, value in given.items():
         if name not in KNOWN:
             near = difflib.get_close_matches(str(name), KNOWN, 1)
@@ -41,8 +53,6 @@ def read_options(given):
                 help=f"did you mean {near[0]!r}?" if near else None,
             )
         wanted = KNOWN[name]
-        least = 0 if wanted is int else None
-        if type(value) is not wanted or (least is not None and value < least):
-            what = WANTED[wanted]
-            raise Error("TK1502", f"option {name!r} must be {what}, got {value!r}")
+        if not _fits(value, wanted):
+            raise Error("TK1502", f"option {name!r} must be {WANTED[wanted]}, got {value!r}")
     return Options(**given)

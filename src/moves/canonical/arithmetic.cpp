@@ -54,7 +54,7 @@ Replacement drop_mul_one(Builder&, const Node& n) {
 }
 
 Replacement square_to_pow(Builder& b, const Node& n) {
-  if (n.in(1) != n.in(0)) return {};
+  if (n.in(1) != n.in(0) || n.out()->type.dtype == DType::c64) return {};  // pow takes no complex
   return {b.op("aten.pow", {n.in(0)}, {{"exponent", Sym(2)}})};
 }
 
