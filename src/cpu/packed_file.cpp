@@ -28,13 +28,13 @@ std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
 
 // Eight chains, so that a core keeps up with memory.
 std::uint64_t sum_of(const std::byte* p, std::int64_t n) {
-  constexpr int chains = 8;
+  constexpr std::int64_t chains = 8;
   std::uint64_t h[chains] = {1, 2, 3, 4, 5, 6, 7, 8};
   std::int64_t i = 0;
   for (; i + 8 * chains <= n; i += 8 * chains) {
     std::uint64_t v[chains];
     std::memcpy(v, p + i, sizeof v);
-    for (int j = 0; j < chains; ++j) h[j] = mix(h[j], v[j]);
+    for (std::int64_t j = 0; j < chains; ++j) h[j] = mix(h[j], v[j]);
   }
   for (; i < n; ++i) h[0] = mix(h[0], static_cast<std::uint64_t>(p[i]));
   std::uint64_t all = static_cast<std::uint64_t>(n);
