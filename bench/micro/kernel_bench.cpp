@@ -242,6 +242,7 @@ int main(int argc, char** argv) {
   }
   b.attention_entry(1, 512, 9, 3, 64, 30);
   b.attention_entry(1, 4096, 9, 3, 64, 30);
+  b.attention_entry(1, 4096, 32, 4, 64, 8);
   b.attention_entry(1, 4096, 32, 8, 128, 4);
   b.attention_entry(512, 512, 9, 3, 64, 4);
   b.attention_entry(1024, 1024, 32, 8, 128, 1);

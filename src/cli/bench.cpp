@@ -14,6 +14,7 @@
 #include "cli/open.h"
 #include "cli/trace.h"
 #include "cpu/kernels/bandwidth.h"
+#include "cpu/pack.h"
 #include "trial/deployment.h"
 
 namespace tk::cli {
@@ -78,6 +79,7 @@ int gains(const Flags& f) {
   std::vector<Runner*> all;
   options.team = std::make_shared<Team>(
       f.threads > 0 ? f.threads : static_cast<int>(std::thread::hardware_concurrency()));
+  options.packer = std::make_shared<WeightPacker>(options.team.get(), plain.engine.weights);
   for (std::size_t i = 0; i < names.size(); ++i) {
     options.engine.rebind = i < 2;
     options.engine.one_by_one = i < 1;

@@ -139,11 +139,15 @@ Tensor WeightPacker::operator()(const ConstantInput& c) {
   auto it = packed_.find(key);
   if (it == packed_.end()) {
     const Dims shape = concrete(type.shape, {});
-    Tensor t = room(shape.numel() * 2);
+    const std::int64_t bytes = shape.numel() * 2;
+    Tensor t;
+    if (file_ != nullptr) t = file_->map(key, bytes, team_);
+    const bool found = t.data != nullptr;
+    if (!found) t = room(bytes);
     t.dtype = type.dtype;
     t.shape = shape;
     t.strides = contiguous_strides(shape);
-    if (file_ == nullptr || !file_->read(key, t.as<std::byte>(), t.bytes(), team_)) {
+    if (!found) {
       const Tensor w = c.value();
       WeightView v{};
       if (!weight_view(of_expert(w, 0), p->n_k, &v)) return {};

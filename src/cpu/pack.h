@@ -13,8 +13,8 @@
 
 namespace tk {
 
-// Packs what make_plan offers, when every kernel of the step takes it packed. The memory is in huge
-// pages where the system gives them.
+// Packs what make_plan offers, when every kernel of the step takes it packed, unless the file has
+// it. The memory is in huge pages where the system gives them.
 class WeightPacker {
  public:
   // `weights` tell which files the contents come from; only then can they be found again on disk.

@@ -1,11 +1,11 @@
 #include "cpu/packed_file.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
@@ -16,9 +16,9 @@
 namespace tk {
 namespace {
 
-// The last part is the version of the layout of panels.
-constexpr std::string_view magic = "tokamak packed weights 1\n";
-constexpr std::int64_t block = 1 << 20;  // what one thread reads and sums up at a time
+// The last part is the version of the file and of the layout of panels.
+constexpr std::string_view magic = "tokamak packed weights 2\n";
+constexpr std::int64_t block = 1 << 20;  // what one thread sums up at a time
 constexpr std::int64_t page = 4096;
 
 std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
@@ -26,17 +26,20 @@ std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
   return h ^ h >> 29;
 }
 
-// Four chains, so that a core keeps up with memory.
+// Eight chains, so that a core keeps up with memory.
 std::uint64_t sum_of(const std::byte* p, std::int64_t n) {
-  std::uint64_t h[4] = {1, 2, 3, 4};
+  constexpr std::int64_t chains = 8;
+  std::uint64_t h[chains] = {1, 2, 3, 4, 5, 6, 7, 8};
   std::int64_t i = 0;
-  for (; i + 32 <= n; i += 32) {
-    std::uint64_t v[4];
-    std::memcpy(v, p + i, 32);
-    for (int j = 0; j < 4; ++j) h[j] = mix(h[j], v[j]);
+  for (; i + 8 * chains <= n; i += 8 * chains) {
+    std::uint64_t v[chains];
+    std::memcpy(v, p + i, sizeof v);
+    for (std::int64_t j = 0; j < chains; ++j) h[j] = mix(h[j], v[j]);
   }
   for (; i < n; ++i) h[0] = mix(h[0], static_cast<std::uint64_t>(p[i]));
-  return mix(mix(h[0], h[1]), mix(h[2], h[3]));
+  std::uint64_t all = static_cast<std::uint64_t>(n);
+  for (const std::uint64_t one : h) all = mix(all, one);
+  return all;
 }
 
 std::uint64_t sum_of_blocks(const std::byte* p, std::int64_t n) {
@@ -160,11 +163,18 @@ void PackedFile::open() {
     e.offset = static_cast<std::int64_t>(r.number());
     e.bytes = static_cast<std::int64_t>(r.number());
     e.checksum = r.number();
-    if (e.offset < 0 || e.bytes < 0 || e.bytes > info.st_size || e.offset > info.st_size - e.bytes)
+    if (e.offset < 0 || e.bytes < 0 || e.bytes > info.st_size ||
+        e.offset > info.st_size - e.bytes || e.offset % page != 0)
       return;
     entries[key] = e;
   }
-  if (r.ok()) entries_ = std::move(entries);
+  if (!r.ok()) return;
+  const auto size = static_cast<std::size_t>(info.st_size);
+  void* const p = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd_, 0);
+  if (p == MAP_FAILED) return;
+  ::madvise(p, size, MADV_HUGEPAGE);  // advice: read from disk in huge pages, and mapped as such
+  mapped_ = std::shared_ptr<void>(p, [size](void* q) { ::munmap(q, size); });
+  entries_ = std::move(entries);
 }
 
 bool PackedFile::has(const std::string& key, std::int64_t bytes) const {
@@ -172,23 +182,27 @@ bool PackedFile::has(const std::string& key, std::int64_t bytes) const {
   return it != entries_.end() && it->second.bytes == bytes;
 }
 
-bool PackedFile::read(const std::string& key, std::byte* out, std::int64_t bytes,
-                      Team* team) const {
-  if (!has(key, bytes)) return false;
+Tensor PackedFile::map(const std::string& key, std::int64_t bytes, Team* team) const {
+  if (!has(key, bytes)) return {};
   const Entry& e = entries_.find(key)->second;
+  auto* const data = static_cast<std::byte*>(mapped_.get()) + e.offset;
   const std::int64_t n = (bytes + block - 1) / block;
   std::vector<std::uint64_t> sums(static_cast<std::size_t>(n));
-  std::atomic<bool> failed{false};
   team->run([&](int thread) {
-    for (std::int64_t i = thread; i < n; i += team->size()) {
-      const std::int64_t at = i * block, size = std::min(block, bytes - at);
-      if (!read_fully(fd_, out + at, size, e.offset + at)) failed = true;
-      sums[static_cast<std::size_t>(i)] = sum_of(out + at, size);
-    }
+    for (std::int64_t i = thread; i < n; i += team->size())
+      sums[static_cast<std::size_t>(i)] =
+          sum_of(data + i * block, std::min(block, bytes - i * block));
   });
   std::uint64_t h = 0;
   for (const std::uint64_t s : sums) h = mix(h, s);
-  return !failed && h == e.checksum;
+  if (h != e.checksum) return {};
+  Tensor t;
+  t.data = data;
+  t.dtype = DType::u8;
+  t.shape = {bytes};
+  t.strides = {1};
+  t.owner = mapped_;
+  return t;
 }
 
 bool PackedFile::write(const std::map<std::string, Tensor, std::less<>>& tensors) const {

@@ -3,7 +3,8 @@
 //
 // Nothing is trusted: a file of another user, one that others may write, of another version or of
 // other weights, cut short, or whose contents have not the checksums of its table, is as good as
-// none, and is replaced at the next `write`.
+// none, and is replaced at the next `write`. What was found good is mapped, not copied: processes
+// share the memory, and a start costs one pass over it for the checksums.
 #pragma once
 
 #include <cstddef>
@@ -26,9 +27,9 @@ class PackedFile {
   PackedFile& operator=(const PackedFile&) = delete;
 
   bool has(const std::string& key, std::int64_t bytes) const;
-  // Fills out[0 .. bytes) with what was written under the key. False: not there, or damaged; then
-  // `out` holds anything.
-  bool read(const std::string& key, std::byte* out, std::int64_t bytes, Team* team) const;
+  // What was written under the key, u8 [bytes], to be read only; without data when it is not there
+  // or damaged.
+  Tensor map(const std::string& key, std::int64_t bytes, Team* team) const;
   // Replaces the file as a whole, by renaming. False when the disk has no room or the folder can't
   // be written: the cache is only a help.
   bool write(const std::map<std::string, Tensor, std::less<>>& tensors) const;
@@ -44,6 +45,7 @@ class PackedFile {
   std::filesystem::path path_;
   std::string identity_;
   int fd_ = -1;
+  std::shared_ptr<void> mapped_;  // the whole file, once its table is good
   std::map<std::string, Entry, std::less<>> entries_;
 };
 

@@ -8,8 +8,8 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <set>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "cpu/kernels/common.h"
@@ -226,17 +226,22 @@ Runner::Runner(EngineModel model, const RunnerOptions& options)
   whole_prompts_ = attends_to_own_keys(model.prefill);
   ConstantPool constants;
   auto memory = std::make_shared<EngineMemory>();
-  WeightPacker packer(team_.get(), model.weights);
   PackConstant pack;
-  if (!options_.engine.prepare.reference_only && packing_wanted())
-    pack = [&](const ConstantInput& input) { return packer(input); };
+  std::shared_ptr<WeightPacker> packer;
+  if (!options_.engine.prepare.reference_only && packing_wanted()) {
+    packer = options_.packer != nullptr
+                 ? options_.packer
+                 : std::make_shared<WeightPacker>(team_.get(), model.weights);
+    pack = [packer](const ConstantInput& input) { return (*packer)(input); };
+  }
   prefill_ =
       std::make_unique<Engine>(make_plan(std::move(model.prefill), model.weights, &constants, pack),
                                caches_, team_.get(), memory, options_.engine);
   decode_ =
       std::make_unique<Engine>(make_plan(std::move(model.decode), model.weights, &constants, pack),
                                decode_caches, team_.get(), memory, options_.engine);
-  if (options_.keep_packed) packer.save();
+  if (options_.keep_packed && packer != nullptr) packer->save();
+  options_.packer.reset();  // only what is used stays in memory
 }
 
 Runner::~Runner() = default;
@@ -288,13 +293,14 @@ std::int64_t Runner::bucket(std::int64_t batch) const {
   return std::max(batch, std::min(b, options_.max_batch));
 }
 
-void Runner::check_pieces(std::span<const Piece> pieces, Phase phase) const {
+void Runner::check_pieces(std::span<const Piece> pieces, Phase phase) {
   TK_CHECK(!pieces.empty(), "a run of nothing");
-  std::set<SeqId> seen;
+  ++n_runs_;
   for (const Piece& p : pieces) {
     const std::int64_t length = this->length(p.seq);
     const auto n = static_cast<std::int64_t>(p.tokens.size());
-    TK_CHECK(seen.insert(p.seq).second, "sequence ", p.seq, " twice in one run");
+    TK_CHECK(std::exchange(sequences_.at(p.seq).last_run, n_runs_) != n_runs_, "sequence ", p.seq,
+             " twice in one run");
     TK_CHECK(phase == Phase::prefill || n == 1, "decode takes one token a sequence, got ", n);
     if (n == 0) throw UserError("TK0511", "there is no token to run: the prompt is empty");
     if (length + n > max_len_)
@@ -410,12 +416,13 @@ const Logits& Runner::run(std::span<const Piece> pieces, Phase phase, LogitRows 
   const std::int64_t padded_tokens = tokens + padded - batch;
   Engine& e = engine(phase);
   const auto start = std::chrono::steady_clock::now();
-  const Bound& bound = e.bound({{"T", padded_tokens},
-                                {"B", padded},
-                                {"MB", width},
-                                {"R", rows == LogitRows::all ? padded_tokens : padded},
-                                {"NB", pool_.size()},
-                                {"bs", block_size_}});
+  sizes_.find("T")->second = padded_tokens;
+  sizes_.find("B")->second = padded;
+  sizes_.find("MB")->second = width;
+  sizes_.find("R")->second = rows == LogitRows::all ? padded_tokens : padded;
+  sizes_.find("NB")->second = pool_.size();
+  sizes_.find("bs")->second = block_size_;
+  const Bound& bound = e.bound(sizes_);
   fill(bound, pieces, padded, rows);
   LaunchTimes* times = times_ != nullptr || !on_run ? times_ : &own_times_;
   if (times != nullptr) {

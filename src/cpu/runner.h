@@ -15,6 +15,8 @@
 
 namespace tk {
 
+class WeightPacker;
+
 // A model in its cached, token-flat form. Inputs of both graphs, by name: input_ids,
 // position_ids, slot_mapping i64 [T], block_table i32 [B, MB], query_lens, kv_lens i32 [B], and
 // optionally logit_rows i64 [R]; states [NB, block_size, heads, dim]; the first output is logits
@@ -40,6 +42,8 @@ struct RunnerOptions {
   // 3, 4, 8, 16, 32, ... (choose_buckets chooses by cost).
   std::vector<std::int64_t> buckets;
   EngineOptions engine;
+  // Runners of the same weights share what one of them has packed. Null: a packer of its own.
+  std::shared_ptr<WeightPacker> packer;
   // Runners that are timed against each other share their threads, or one's idle workers would be
   // in the other's way. Null: threads of its own.
   std::shared_ptr<Team> team;
@@ -84,6 +88,8 @@ class Runner {
   // Throws TK0510 (token id), TK0511 (empty piece), TK0512 (longer than max_len), TK0513 (no free
   // blocks), TK0517 (NaN, with `check`); nothing has changed then, but for TK0517 and errors of
   // operators: the sequences have their former length, the cache beyond it is undefined.
+  // A decode step allocates nothing, unless a sequence begins a block or the sizes are new, and
+  // with one thread makes no system call; waiting threads spin for a while, then sleep.
   const Logits& run(std::span<const Piece> pieces, Phase phase, LogitRows rows = LogitRows::last);
 
   std::int64_t vocab() const { return vocab_; }
@@ -110,8 +116,9 @@ class Runner {
   struct Sequence {
     std::int64_t length = 0;
     std::vector<std::int32_t> blocks;
+    std::uint64_t last_run = 0;  // that had a piece of it
   };
-  void check_pieces(std::span<const Piece> pieces, Phase phase) const;
+  void check_pieces(std::span<const Piece> pieces, Phase phase);
   void allocate(std::span<const Piece> pieces);
   void fill(const Bound& bound, std::span<const Piece> pieces, std::int64_t padded, LogitRows rows);
   void check_slots(std::span<const Piece> pieces) const;
@@ -128,6 +135,9 @@ class Runner {
   std::unique_ptr<Engine> prefill_, decode_;
   std::unordered_map<SeqId, Sequence> sequences_;
   SeqId next_id_ = 1;
+  // Kept from run to run, so that a decode step allocates nothing.
+  SymEnv sizes_{{"T", 0}, {"B", 0}, {"MB", 0}, {"R", 0}, {"NB", 0}, {"bs", 0}};
+  std::uint64_t n_runs_ = 0;
   Logits logits_;
   RunStats stats_;
   const Bound* last_bound_ = nullptr;

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "cpu/isa.h"
 #include "cpu/kernels/bandwidth.h"
+#include "cpu/pack.h"
 #include "graph/rewrite.h"
 #include "npu/clock.h"
 #include "trial/engine_model.h"
@@ -118,6 +119,7 @@ class Pipeline {
     r.threads = o_.threads;
     r.max_batch = 4;
     r.team = team_;
+    r.packer = packer_;
     r.max_len = max_len_;
     return std::make_unique<Runner>(
         engine_model(model_, prefill.clone(), decode.clone(), o_.block_size), r);
@@ -127,6 +129,7 @@ class Pipeline {
     team_ = std::make_shared<Team>(
         o_.threads > 0 ? o_.threads
                        : static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
+    packer_ = std::make_shared<WeightPacker>(team_.get(), model_.weights);
     prefill_ = prepared_.cached.graph.clone();
     decode_ = prepared_.cached.graph.clone();
     say("checking the cached model against the reference");
@@ -565,6 +568,7 @@ class Pipeline {
   Prepared prepared_;
   Reference reference_;
   std::shared_ptr<Team> team_;  // of everything that is run and timed here
+  std::shared_ptr<WeightPacker> packer_;
   std::int64_t prefill_tokens_ = 0, decode_context_ = 0, max_len_ = 0;
   Graph prefill_, decode_;
   std::unique_ptr<Runner> start_, current_;  // unfused, and with all that was kept

@@ -20,6 +20,9 @@ HWY_BEFORE_NAMESPACE();
 namespace tk::kernels {
 namespace HWY_NAMESPACE {
 
+// Fewer rows of a unit take the keys as they lie; for more, a transposed copy pays.
+constexpr std::int64_t min_gemm_rows = 17;
+
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 
 // The tiles of one thread, f32. Row r of a unit is query q0 + r / n_heads, head h0 + r % n_heads.
@@ -62,7 +65,30 @@ HWY_INLINE void widen(const T* x, std::int64_t n, float* out) {
   for (; i < n; ++i) out[i] = as_float(x[i]);
 }
 
-void load_queries(const PagedAttentionArgs& a, const Unit& u, const Tiles& t) {
+// Two vectors of bf16 are widened with three instructions when even and odd places go apart: the
+// queries lie so then, in each run of 2 * n_lanes the even places before the odd ones.
+template <class C>
+constexpr bool in_pairs = std::is_same_v<C, bf16> && HWY_TARGET != HWY_SCALAR;
+
+HWY_INLINE void widen_pairs(const bf16* x, VF* even, VF* odd) {
+  const hn::RebindToUnsigned<DF> du;
+  const auto both = hn::LoadU(du, reinterpret_cast<const std::uint32_t*>(x));
+  *even = hn::BitCast(DF(), hn::ShiftLeft<16>(both));
+  *odd = hn::BitCast(DF(), hn::And(both, hn::Set(du, 0xffff0000U)));
+}
+
+void part_pairs(float* x, std::int64_t n) {
+  HWY_ALIGN float copy[2 * HWY_LANES(float)];
+  for (; n >= 2 * n_lanes; n -= 2 * n_lanes, x += 2 * n_lanes) {
+    std::memcpy(copy, x, sizeof copy);
+    for (std::int64_t l = 0; l < n_lanes; ++l) {
+      x[l] = copy[2 * l];
+      x[n_lanes + l] = copy[2 * l + 1];
+    }
+  }
+}
+
+void load_queries(const PagedAttentionArgs& a, const Unit& u, const Tiles& t, bool pairs) {
   const std::int64_t heads = u.h1 - u.h0;
   with_float(a.dtype, [&](auto tag) HWY_ATTR {
     using Q = decltype(tag);
@@ -73,6 +99,9 @@ void load_queries(const PagedAttentionArgs& a, const Unit& u, const Tiles& t) {
       if (a.dk2 > 0)
         widen(static_cast<const Q*>(a.q2) + token * a.q2_stride + head * a.q2_head_stride, a.dk2,
               t.q + r * t.d + a.dk);
+      if (!pairs) continue;
+      part_pairs(t.q + r * t.d, a.dk);
+      part_pairs(t.q + r * t.d + a.dk, a.dk2);
     }
   });
 }
@@ -94,27 +123,67 @@ HWY_INLINE const C* cache_row(const CacheView& c, std::int64_t block, std::int64
 }
 
 template <class C>
-void find_keys(const PagedAttentionArgs& a, const Unit& u, std::int64_t key, std::int64_t n,
-               KeyTile<C>* tile) {
+void find_keys(const PagedAttentionArgs& a, const Request& request, std::int64_t kv_head,
+               std::int64_t key, std::int64_t n, KeyTile<C>* tile) {
   tile->n = n;
-  const std::int32_t* table = a.block_table + u.request.index * a.block_table_stride;
+  const std::int32_t* table = a.block_table + request.index * a.block_table_stride;
   for (std::int64_t j = 0; j < n;) {
     const std::int64_t block = table[(key + j) / a.block_size];
     for (std::int64_t slot = (key + j) % a.block_size; slot < a.block_size && j < n; ++slot, ++j) {
-      tile->k[j] = cache_row<C>(a.k, block, slot, u.kv_head);
-      tile->v[j] = cache_row<C>(a.v, block, slot, u.kv_head);
-      tile->k2[j] = a.dk2 > 0 ? cache_row<C>(a.k2, block, slot, u.kv_head) : nullptr;
+      tile->k[j] = cache_row<C>(a.k, block, slot, kv_head);
+      tile->v[j] = cache_row<C>(a.v, block, slot, kv_head);
+      tile->k2[j] = a.dk2 > 0 ? cache_row<C>(a.k2, block, slot, kv_head) : nullptr;
     }
   }
 }
 
+// Rows that are fetched while a tile is worked on: part `part` of `u.kv_heads` of the tile of all
+// heads of `u` at `key`, in the order of memory. None when no whole tile is there.
+template <class C>
+struct Fetch {
+  const C* k[tile_keys];
+  const C* v[tile_keys];
+  bool any = false;
+};
+template <class C>
+void find_fetch(const PagedAttentionArgs& a, const Unit& u, std::int64_t key, std::int64_t part,
+                Fetch<C>* fetch) {
+  fetch->any = key + tile_keys <= u.keys.end;
+  if (!fetch->any) return;
+  const std::int32_t* table = a.block_table + u.request.index * a.block_table_stride;
+  std::int64_t head = part * tile_keys % u.kv_heads;
+  key += part * tile_keys / u.kv_heads;
+  for (std::int64_t j = 0; j < tile_keys; ++key) {
+    const std::int64_t block = table[key / a.block_size], slot = key % a.block_size;
+    for (; head < u.kv_heads && j < tile_keys; ++head, ++j) {
+      fetch->k[j] = cache_row<C>(a.k, block, slot, u.kv_head + head);
+      fetch->v[j] = cache_row<C>(a.v, block, slot, u.kv_head + head);
+    }
+    head = 0;
+  }
+}
+
 // ---- scores ----
+
+// Rows (query, head) whose dots with four keys are summed up side by side: with three, the twelve
+// sums, the rows and a key fit the 16 registers of AVX2.
+constexpr int dot_rows = HWY_CAP_GE512 ? 4 : 3;
 
 // acc[i][j] += x[i] . k[j] over n elements, for MT rows (stride d) and 4 keys.
 template <int MT, class C>
 HWY_INLINE void add_dots(const float* x, std::int64_t d, const C* const* k, std::int64_t n,
                          VF (&acc)[MT][4]) {
   std::int64_t p = 0;
+  if constexpr (in_pairs<C>) {
+    for (; p + 2 * n_lanes <= n; p += 2 * n_lanes)
+      for (int j = 0; j < 4; ++j) {
+        VF even, odd;
+        widen_pairs(k[j] + p, &even, &odd);
+        for (int i = 0; i < MT; ++i) acc[i][j] = hn::MulAdd(load(x + i * d + p), even, acc[i][j]);
+        for (int i = 0; i < MT; ++i)
+          acc[i][j] = hn::MulAdd(load(x + i * d + p + n_lanes), odd, acc[i][j]);
+      }
+  }
   for (; p + n_lanes <= n; p += n_lanes) {
     VF xv[MT];
     for (int i = 0; i < MT; ++i) xv[i] = load(x + i * d + p);
@@ -157,9 +226,10 @@ HWY_INLINE void store_sums(const VF (&v)[4], float* out) {
 #endif
 }
 
+// Meanwhile the rows `next`, if any, are fetched.
 template <int MT, class C>
 HWY_INLINE void score_rows(const PagedAttentionArgs& a, const Tiles& t, std::int64_t r,
-                           const KeyTile<C>& tile) {
+                           const KeyTile<C>& tile, const C* const* next) {
   for (std::int64_t j = 0; j < tile.n; j += 4) {
     // Past the end the last key is repeated; its scores are not looked at.
     const C *k[4], *k2[4];
@@ -167,6 +237,9 @@ HWY_INLINE void score_rows(const PagedAttentionArgs& a, const Tiles& t, std::int
       const std::int64_t at = std::min<std::int64_t>(j + l, tile.n - 1);
       k[l] = tile.k[at];
       k2[l] = tile.k2[at];
+      if (next != nullptr)
+        for (std::int64_t c = 0; c < a.dk; c += 64 / static_cast<std::int64_t>(sizeof(C)))
+          hwy::Prefetch(next[j + l] + c);
     }
     VF acc[MT][4];
     for (int i = 0; i < MT; ++i)
@@ -180,12 +253,14 @@ HWY_INLINE void score_rows(const PagedAttentionArgs& a, const Tiles& t, std::int
 // Few rows: keys as they lie.
 template <class C>
 void score_by_dots(const PagedAttentionArgs& a, const Tiles& t, std::int64_t rows,
-                   const KeyTile<C>& tile) {
+                   const KeyTile<C>& tile, const C* const* next) {
   std::int64_t r = 0;
-  for (; r + 4 <= rows; r += 4) score_rows<4>(a, t, r, tile);
-  if (rows - r == 3) score_rows<3>(a, t, r, tile);
-  if (rows - r == 2) score_rows<2>(a, t, r, tile);
-  if (rows - r == 1) score_rows<1>(a, t, r, tile);
+  for (; r + dot_rows <= rows; r += dot_rows)
+    score_rows<dot_rows>(a, t, r, tile, r == 0 ? next : nullptr);
+  if (r > 0) next = nullptr;
+  if (rows - r == 3) score_rows<3>(a, t, r, tile, next);
+  if (rows - r == 2) score_rows<2>(a, t, r, tile, next);
+  if (rows - r == 1) score_rows<1>(a, t, r, tile, next);
 }
 
 // c[i * ldc + j] (+)= a[i] . b[:, j] for MT rows and NV vectors of columns.
@@ -283,12 +358,23 @@ HWY_INLINE void value_tile(const Tiles& t, std::int64_t r, std::int64_t c, const
                            const C* const* next) {
   float* out = t.out + r * t.ldv + c;
   const float* p = t.scores + r * tile_keys;
+  constexpr bool pairs = in_pairs<C> && NV % 2 == 0;
   VF acc[MT][NV];
   for (int i = 0; i < MT; ++i)
-    for (int l = 0; l < NV; ++l) acc[i][l] = load(out + i * t.ldv + l * n_lanes);
+    for (int l = 0; l < NV; ++l) {
+      if constexpr (!pairs)
+        acc[i][l] = load(out + i * t.ldv + l * n_lanes);
+      else if (l % 2 == 0)
+        hn::LoadInterleaved2(DF(), out + i * t.ldv + l * n_lanes, acc[i][l], acc[i][l + 1]);
+    }
   for (std::int64_t j = 0; j < tile.n; ++j) {
     VF v[NV];
-    for (int l = 0; l < NV; ++l) v[l] = load(tile.v[j] + c + l * n_lanes);
+    for (int l = 0; l < NV; ++l) {
+      if constexpr (!pairs)
+        v[l] = load(tile.v[j] + c + l * n_lanes);
+      else if (l % 2 == 0)
+        widen_pairs(tile.v[j] + c + l * n_lanes, &v[l], &v[l + 1]);
+    }
     if (next != nullptr)
       for (int l = 0; l < NV * n_lanes; l += 64 / static_cast<int>(sizeof(C)))
         hwy::Prefetch(next[j] + c + l);
@@ -298,13 +384,18 @@ HWY_INLINE void value_tile(const Tiles& t, std::int64_t r, std::int64_t c, const
     }
   }
   for (int i = 0; i < MT; ++i)
-    for (int l = 0; l < NV; ++l) store(acc[i][l], out + i * t.ldv + l * n_lanes);
+    for (int l = 0; l < NV; ++l) {
+      if constexpr (!pairs)
+        store(acc[i][l], out + i * t.ldv + l * n_lanes);
+      else if (l % 2 == 0)
+        hn::StoreInterleaved2(acc[i][l], acc[i][l + 1], DF(), out + i * t.ldv + l * n_lanes);
+    }
 }
 
 template <int MT, class C>
 HWY_INLINE void value_rows(const Tiles& t, std::int64_t r, std::int64_t dv, const KeyTile<C>& tile,
                            const C* const* next) {
-  constexpr int nv = HWY_CAP_GE512 ? 4 : 2;
+  constexpr int nv = HWY_CAP_GE512 || MT < 4 ? 4 : 2;  // what the registers hold
   std::int64_t c = 0;
   for (; c + nv * n_lanes <= dv; c += nv * n_lanes) value_tile<MT, nv>(t, r, c, tile, next);
   for (; c + n_lanes <= dv; c += n_lanes) value_tile<MT, 1>(t, r, c, tile, next);
@@ -320,7 +411,8 @@ template <class C>
 void values_by_rows(const Tiles& t, std::int64_t rows, std::int64_t dv, const KeyTile<C>& tile,
                     const C* const* next) {
   std::int64_t r = 0;
-  for (; r + 4 <= rows; r += 4) value_rows<4>(t, r, dv, tile, r == 0 ? next : nullptr);
+  for (; r + dot_rows <= rows; r += dot_rows)
+    value_rows<dot_rows>(t, r, dv, tile, r == 0 ? next : nullptr);
   if (r > 0) next = nullptr;
   if (rows - r == 3) value_rows<3>(t, r, dv, tile, next);
   if (rows - r == 2) value_rows<2>(t, r, dv, tile, next);
@@ -382,14 +474,15 @@ QueryRows find_queries(const PagedAttentionArgs& a, const Unit& u) {
   return rows;
 }
 
-// Scores of a tile through vdpbf16ps.
-void score_by_bf16_dot(const PagedAttentionArgs& a, const Tiles& t, std::int64_t rows,
-                       const QueryRows& q, const KeyTile<bf16>& tile) {
+// Scores of a tile through vdpbf16ps, for the rows from r0 of the queries.
+void score_by_bf16_dot(const PagedAttentionArgs& a, const Tiles& t, std::int64_t r0,
+                       std::int64_t rows, const QueryRows& q, const KeyTile<bf16>& tile) {
   bf16* panel = reinterpret_cast<bf16*>(t.k);
-  scores_bf16_dot(q.q, rows, tile.k, tile.n, a.dk, false, panel, t.scores, tile_keys, tile.v, a.dv);
+  scores_bf16_dot(q.q + r0, rows, tile.k, tile.n, a.dk, false, panel, t.scores, tile_keys, tile.v,
+                  a.dv);
   if (a.dk2 > 0)
-    scores_bf16_dot(q.q2, rows, tile.k2, tile.n, a.dk2, true, panel, t.scores, tile_keys, tile.v,
-                    0);
+    scores_bf16_dot(q.q2 + r0, rows, tile.k2, tile.n, a.dk2, true, panel, t.scores, tile_keys,
+                    tile.v, 0);
 }
 
 HWY_INLINE void scale_row(float* row, std::int64_t n, float by) {
@@ -399,10 +492,10 @@ HWY_INLINE void scale_row(float* row, std::int64_t n, float by) {
 // Scores become weights, and what was summed up so far is scaled. `powers_of_two`: max counts
 // these.
 template <class C>
-void softmax_rows(const PagedAttentionArgs& a, const Unit& u, const Tiles& t, std::int64_t key,
-                  const KeyTile<C>& tile, bool powers_of_two) {
+void softmax_rows(const PagedAttentionArgs& a, const Unit& u, const Tiles& t, std::int64_t rows,
+                  std::int64_t key, const KeyTile<C>& tile, bool powers_of_two) {
   const std::int64_t heads = u.h1 - u.h0;
-  for (std::int64_t r = 0; r < u.rows(); ++r) {
+  for (std::int64_t r = 0; r < rows; ++r) {
     Range seen = visible_keys(a, u.request, u.q0 + r / heads);
     seen.begin = std::clamp<std::int64_t>(seen.begin - key, 0, tile.n);
     seen.end = std::clamp<std::int64_t>(seen.end - key, seen.begin, tile.n);
@@ -414,57 +507,73 @@ void softmax_rows(const PagedAttentionArgs& a, const Unit& u, const Tiles& t, st
   }
 }
 
+// The rows of one kv head of a unit, from r0.
+Tiles part_of(const Tiles& t, std::int64_t r0) {
+  Tiles part = t;
+  part.q += r0 * t.d;
+  part.scores += r0 * tile_keys;
+  part.out += r0 * t.ldv;
+  part.max += r0;
+  part.sum += r0;
+  return part;
+}
+
+// `after`: the unit that the thread works on next, if any.
 template <class C>
-void run_unit(const PagedAttentionArgs& a, const Unit& u, const Tiles& t, int n_threads) {
-  const std::int64_t rows = u.rows();
-  const bool packed = rows >= min_packed_rows;
+void run_unit(const PagedAttentionArgs& a, const Unit& u, const Unit* after, const Tiles& t,
+              int n_threads) {
+  const std::int64_t rows = u.rows(), rows_of_head = u.rows_of_kv_head();
   bool native = false;
   if constexpr (HWY_TARGET == HWY_AVX3 && std::is_same_v<C, bf16>)
     native = a.dtype == DType::bf16 && use_bf16_dot();
+  const bool packed = rows_of_head >= (native ? min_packed_rows : min_gemm_rows);
   const bool powers_of_two = native && a.soft_cap == 0.0F;
   QueryRows q;
   if (native)
     q = find_queries(a, u);
   else
-    load_queries(a, u, t);
+    load_queries(a, u, t, in_pairs<C> && !packed);
   for (std::int64_t r = 0; r < rows; ++r) {
     t.max[r] = minus_infinity;
     t.sum[r] = 0.0F;
     for (std::int64_t i = 0; i < t.ldv; i += n_lanes) store(hn::Zero(DF()), t.out + r * t.ldv + i);
   }
-  KeyTile<C> tiles[2];
-  const auto find = [&](std::int64_t key, KeyTile<C>* tile) {
-    find_keys(a, u, key, std::clamp<std::int64_t>(u.keys.end - key, 0, tile_keys), tile);
-  };
-  find(u.keys.begin, &tiles[0]);
-  for (std::int64_t key = u.keys.begin, i = 0; key < u.keys.end; key += tile_keys, ++i) {
-    const KeyTile<C>& tile = tiles[i % 2];
-    KeyTile<C>* next = &tiles[(i + 1) % 2];
-    find(key + tile_keys, next);
-    // A whole tile follows: its keys are fetched while this one's values are added up.
-    const C* const* fetch = next->n == tile_keys ? next->k : nullptr;
-    if constexpr (std::is_same_v<C, bf16>) {
-      if (native) {
-        score_by_bf16_dot(a, t, rows, q, tile);
-        softmax_rows(a, u, t, key, tile, powers_of_two);
-        if (packed)
-          values_bf16_dot(t.scores, tile_keys, rows, tile.v, tile.n, a.dv,
-                          reinterpret_cast<bf16*>(t.v), t.out, t.ldv);
-        else
-          values_by_rows(t, rows, a.dv, tile, fetch);
-        continue;
+  KeyTile<C> tile;
+  Fetch<C> fetch;
+  for (std::int64_t key = u.keys.begin; key < u.keys.end; key += tile_keys)
+    for (std::int64_t g = 0; g < u.kv_heads; ++g) {
+      const std::int64_t r0 = g * rows_of_head;
+      const Tiles part = part_of(t, r0);
+      find_keys(a, u.request, u.kv_head + g, key, std::min(tile_keys, u.keys.end - key), &tile);
+      if (key + tile_keys < u.keys.end)
+        find_fetch(a, u, key + tile_keys, g, &fetch);
+      else if (after != nullptr && g < after->kv_heads)
+        find_fetch(a, *after, after->keys.begin, g, &fetch);
+      else
+        fetch.any = false;
+      const C* const* next_k = fetch.any ? fetch.k : nullptr;
+      if constexpr (std::is_same_v<C, bf16>) {
+        if (native) {
+          score_by_bf16_dot(a, part, r0, rows_of_head, q, tile);
+          softmax_rows(a, u, part, rows_of_head, key, tile, powers_of_two);
+          if (packed)
+            values_bf16_dot(part.scores, tile_keys, rows_of_head, tile.v, tile.n, a.dv,
+                            reinterpret_cast<bf16*>(t.v), part.out, t.ldv);
+          else
+            values_by_rows(part, rows_of_head, a.dv, tile, next_k);
+          continue;
+        }
       }
+      if (packed)
+        score_by_gemm(a, part, rows_of_head, tile);
+      else
+        score_by_dots(a, part, rows_of_head, tile, next_k);
+      softmax_rows(a, u, part, rows_of_head, key, tile, false);
+      if (packed)
+        values_by_gemm(part, rows_of_head, a.dv, tile);
+      else
+        values_by_rows(part, rows_of_head, a.dv, tile, fetch.any ? fetch.v : nullptr);
     }
-    if (packed)
-      score_by_gemm(a, t, rows, tile);
-    else
-      score_by_dots(a, t, rows, tile);
-    softmax_rows(a, u, t, key, tile, false);
-    if (packed)
-      values_by_gemm(t, rows, a.dv, tile);
-    else
-      values_by_rows(t, rows, a.dv, tile, fetch);
-  }
   for (std::int64_t r = 0; r < rows; ++r) {
     const float* out = t.out + r * t.ldv;
     if (powers_of_two) t.max[r] *= 0.693147181F;
@@ -492,15 +601,24 @@ void zero_padding(const PagedAttentionArgs& a, int thread, int n_threads) {
 
 void paged_attention(const PagedAttentionArgs& a, int thread, int n_threads) {
   std::int64_t total = 0, before = 0;
-  for_each_unit(a, [&](const Unit& u) { total += u.cost(); });
+  for_each_unit(a, n_threads, [&](const Unit& u) { total += u.cost(); });
   const Tiles tiles = tiles_of(a, thread);
-  for_each_unit(a, [&](const Unit& u) HWY_ATTR {
+  Unit mine{};  // waits until the one after it is known
+  bool waits = false;
+  const auto run = [&](const Unit* after) HWY_ATTR {
+    if (!waits) return;
+    with_float(a.cache_dtype,
+               [&](auto c) HWY_ATTR { run_unit<decltype(c)>(a, mine, after, tiles, n_threads); });
+  };
+  for_each_unit(a, n_threads, [&](const Unit& u) HWY_ATTR {
     const std::int64_t middle = before + u.cost() / 2;
     before += u.cost();
     if (middle * n_threads / total != thread) return;
-    with_float(a.cache_dtype,
-               [&](auto c) HWY_ATTR { run_unit<decltype(c)>(a, u, tiles, n_threads); });
+    run(&u);
+    mine = u;
+    waits = true;
   });
+  run(nullptr);
   zero_padding(a, thread, n_threads);
 }
 
@@ -529,7 +647,7 @@ void combine_row(const PagedAttentionArgs& a, const Unit& u, std::int64_t r, flo
 void paged_attention_combine(const PagedAttentionArgs& a, int thread, int n_threads) {
   float* values = tiles_of(a, thread).out;
   std::int64_t row = 0;
-  for_each_unit(a, [&](const Unit& u) HWY_ATTR {
+  for_each_unit(a, n_threads, [&](const Unit& u) HWY_ATTR {
     if (u.n_splits == 1 || u.split > 0) return;
     for (std::int64_t r = 0; r < u.rows(); ++r)
       if (row++ % n_threads == thread) combine_row(a, u, r, values, n_threads);

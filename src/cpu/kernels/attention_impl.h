@@ -36,14 +36,17 @@ inline Range visible_keys(const PagedAttentionArgs& a, const Request& r, std::in
   return {begin, position + 1};
 }
 
-// A unit: queries [q0, q1) and heads [h0, h1) of one kv head, over keys [k0, k1) of a request.
+// A unit: queries [q0, q1) and heads [h0, h1) of one kv head, over keys [k0, k1) of a request; or
+// of `kv_heads` of them, with one query: then their rows lie one head after the other, and their
+// keys are read in the order of memory.
 struct Unit {
   Request request;
-  std::int64_t kv_head, q0, q1, h0, h1;
+  std::int64_t kv_head, kv_heads, q0, q1, h0, h1;
   Range keys;
   std::int64_t split, n_splits;
   std::int64_t first_part;  // number of the partial result of split 0, row 0; see partial()
   std::int64_t rows() const { return (q1 - q0) * (h1 - h0); }
+  std::int64_t rows_of_kv_head() const { return rows() / kv_heads; }
   std::int64_t cost() const { return rows() * (keys.end - keys.begin + 16); }
 };
 
@@ -67,13 +70,15 @@ inline KeySplit split_keys(const PagedAttentionArgs& a, const Request& r, std::i
 
 // Calls f(unit) for all units, always in the same order. Heads come innermost: their keys lie side
 // by side in memory, and what the prefetchers fetch too much for one head serves the next.
+// Where each thread gets work even so, a unit takes all heads of one query; results are the same.
 template <class F>
-void for_each_unit(const PagedAttentionArgs& a, const F& f) {
+void for_each_unit(const PagedAttentionArgs& a, int n_threads, const F& f) {
   const std::int64_t group = a.q_heads / a.kv_heads;
   const std::int64_t heads_per_unit = std::min(group, tile_rows);
   std::int64_t n_parts = 0;
   for (std::int64_t b = 0; b < a.batch; ++b) {
     Unit u;
+    u.kv_heads = 1;
     u.request = request_at(a, b);
     const std::int64_t n_queries = u.request.n_queries;
     if (n_queries <= 0) continue;
@@ -87,6 +92,14 @@ void for_each_unit(const PagedAttentionArgs& a, const F& f) {
       for (u.split = 0; u.split < s.n; ++u.split) {
         u.keys.begin = s.keys.begin + u.split * s.length;
         u.keys.end = std::min(s.keys.end, u.keys.begin + s.length);
+        if (n_queries == 1 && a.q_heads <= tile_rows && s.n * a.batch >= 2 * n_threads) {
+          u.kv_head = u.h0 = 0;
+          u.h1 = a.q_heads;
+          u.kv_heads = a.kv_heads;
+          u.first_part = n_parts;
+          f(u);
+          continue;
+        }
         for (u.kv_head = 0; u.kv_head < a.kv_heads; ++u.kv_head)
           for (std::int64_t h = 0; h < group; h += heads_per_unit) {
             u.h0 = u.kv_head * group + h;

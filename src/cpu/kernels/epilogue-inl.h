@@ -1,4 +1,7 @@
-// The end of a product: f32 sums of a few columns of one row become y.
+// Both ends of a product: a row of x as f32, and f32 sums of a few columns of one row become y.
+#include <type_traits>
+
+#include "cpu/kernels/bf16_dot.h"
 #include "cpu/kernels/linear.h"
 #include "cpu/kernels/simd-inl.h"
 
@@ -12,6 +15,22 @@
 HWY_BEFORE_NAMESPACE();
 namespace tk::kernels {
 namespace HWY_NAMESPACE {
+
+// Whether products of these types go through vdpbf16ps. Only the AVX3 code asks at all.
+template <class X, class W>
+bool bf16_dot() {
+  if constexpr (HWY_TARGET == HWY_AVX3 && std::is_same_v<X, bf16> && std::is_same_v<W, bf16>)
+    return use_bf16_dot();
+  return false;
+}
+
+// The first `depth` elements of one row of x as f32.
+template <class X>
+HWY_INLINE void widen_row(const X* x, std::int64_t depth, float* out) {
+  std::int64_t p = 0;
+  for (; p + n_lanes <= depth; p += n_lanes) store(load(x + p), out + p);
+  for (; p < depth; ++p) out[p] = as_float(x[p]);
+}
 
 // Adds bias[n0 + i] to sums[i], i < n.
 HWY_INLINE void add_bias(const LinearArgs& a, std::int64_t n0, std::int64_t n, float* sums) {

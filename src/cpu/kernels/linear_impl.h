@@ -1,4 +1,5 @@
-// What linear.cpp, grouped.cpp and the native bf16 kernels share: one product of a block of rows.
+// What linear.cpp, packed_linear.cpp, grouped_linear.cpp and the native bf16 kernels share: one
+// product of a block of rows.
 #pragma once
 
 #include "cpu/kernels/linear.h"
@@ -92,5 +93,8 @@ inline std::int64_t column_grain(const LinearArgs& a) {
 
 // y of `rows` and output columns `cols`: the work of one thread on one weight matrix. Dispatches.
 void product(const LinearArgs& a, const RowSet& rows, Range cols, const PanelScratch& scratch);
+// The same for packed weights; `product` calls it.
+void packed_product(const LinearArgs& a, const RowSet& rows, Range cols,
+                    const PanelScratch& scratch);
 
 }  // namespace tk::kernels

@@ -118,14 +118,6 @@ HWY_NOINLINE void panel_tile_any(int mt, const float* x, std::int64_t x_stride, 
   }
 }
 
-// Elements [p0, p0 + depth) of one row of x as f32.
-template <class X>
-HWY_INLINE void widen_row(const X* x, std::int64_t depth, float* out) {
-  std::int64_t p = 0;
-  for (; p + n_lanes <= depth; p += n_lanes) store(load(x + p), out + p);
-  for (; p < depth; ++p) out[p] = as_float(x[p]);
-}
-
 }  // namespace HWY_NAMESPACE
 }  // namespace tk::kernels
 HWY_AFTER_NAMESPACE();
