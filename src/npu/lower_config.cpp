@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "npu/config_sizes.h"
+#include "npu/config_step.h"
 #include "npu/emit_kernels.h"
 #include "npu/routing.h"
 
@@ -16,7 +17,7 @@ class Lowering {
   Lowering(const ConfigSizes& sizes, const ConfigStep& step) : c_(sizes), s_(step), e_(&out_) {
     for (std::int64_t* degree : {&s_.dense_tp, &s_.o_proj_tp, &s_.lm_head_tp, &s_.embed_tp})
       if (*degree == 0) *degree = s_.attn_tp;
-    check();
+    check_step(c_, s_);
   }
 
   Step run() {
@@ -71,33 +72,6 @@ class Lowering {
     e_.vector("ConcatD", "model", Family::pointwise, hidden, all.tokens * c_.hidden * 4, 0, all.x);
     all.residual = all.x;
     return all;
-  }
-
-  void check() const {
-    for (const auto& [name, v] : {std::pair<const char*, std::int64_t>{"sequences", s_.sequences},
-                                  {"query_len", s_.query_len},
-                                  {"attn_tp", s_.attn_tp},
-                                  {"attn_dp", s_.attn_dp},
-                                  {"ep", s_.ep},
-                                  {"moe_tp", s_.moe_tp},
-                                  {"micro_batches", s_.micro_batches}})
-      if (v < 1)
-        throw UserError("TK1413", cat("the number of ", name, " is ", v))
-            .help("it must be 1 or more");
-    constexpr std::int64_t most = 1 << 24;
-    if (s_.sequences > most || s_.query_len > most || s_.sequences * s_.query_len > most ||
-        s_.kv_len > most * 64 || s_.sequences * (s_.kv_len + s_.query_len) > most * 1024)
-      throw UserError("TK1413", cat("a step of ", s_.sequences, " sequences with ", s_.query_len,
-                                    " new tokens and ", s_.kv_len, " before them is too large"))
-          .help("at most 2^24 tokens a step and 2^34 in the caches");
-    if (s_.kv_len < 0) throw UserError("TK1413", cat("kv_len is ", s_.kv_len));
-    if (c_.heads % s_.attn_tp != 0)
-      throw UserError("TK1414",
-                      cat(c_.heads, " heads cannot be divided among ", s_.attn_tp, " ranks"));
-    if (c_.n_experts > 0 && s_.ep > 1 && s_.ep < c_.n_experts && c_.n_experts % s_.ep != 0 &&
-        s_.ep < c_.n_experts / 2)
-      throw UserError("TK1414",
-                      cat(c_.n_experts, " experts cannot be divided among ", s_.ep, " ranks"));
   }
 
   int act(const Part& p, std::int64_t width, double bytes = 2) {

@@ -1,6 +1,7 @@
 """What the command refuses: each with its code, its place where there is one, and exit 2."""
 
 import json
+import os
 import shutil
 import zipfile
 from pathlib import Path
@@ -22,6 +23,16 @@ def line_of(name):
 def refused(cli):  # noqa: F811
     def run(code, *arguments):
         text = cli(*arguments, code=2).stderr
+        assert f"error[{code}]" in text, text
+        return text
+
+    return run
+
+
+@pytest.fixture
+def refused_with(cli):  # noqa: F811
+    def run(code, environment, *arguments):
+        text = cli(*arguments, code=2, env={**os.environ, **environment}).stderr
         assert f"error[{code}]" in text, text
         return text
 
@@ -143,3 +154,8 @@ def test_what_cannot_be_cached_names_the_place(refused, cli, awkward, tmp_path, 
 def test_a_mask_of_weights_that_are_not_there(refused, awkward, tmp_path):
     folder = awkward("CausalByTable", with_weights=False)
     refused("TK0403", "optimize", folder, "-o", tmp_path / "out", "--analysis-only")
+
+
+def test_an_instruction_set_that_is_not_here(refused_with, stories):
+    text = refused_with("TK1801", {"TOKAMAK_TARGET": "AVX9"}, "bench", stories)
+    assert "AVX9" in text and "SCALAR" in text
