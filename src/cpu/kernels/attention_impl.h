@@ -92,7 +92,8 @@ void for_each_unit(const PagedAttentionArgs& a, int n_threads, const F& f) {
       for (u.split = 0; u.split < s.n; ++u.split) {
         u.keys.begin = s.keys.begin + u.split * s.length;
         u.keys.end = std::min(s.keys.end, u.keys.begin + s.length);
-        if (n_queries == 1 && a.q_heads <= tile_rows && s.n * a.batch >= 2 * n_threads) {
+        if (n_queries == 1 && a.q_heads <= tile_rows &&
+            s.n * a.batch >= std::int64_t{2} * n_threads) {
           u.kv_head = u.h0 = 0;
           u.h1 = a.q_heads;
           u.kv_heads = a.kv_heads;
