@@ -26,6 +26,7 @@ using mla::Inputs;
 using mla::inputs_of;
 using mla::Mode;
 using mla::mode_of;
+using mla::tile;
 
 struct Sizes {
   SymDims lead;  // [T] or [B, S]
@@ -69,7 +70,6 @@ Sizes sizes_of(const Args& args) {
 
 // kv_cache_quant_mode 3: latent, rope part and scales of a token in one row of bytes.
 constexpr std::int64_t tiled = 3;
-constexpr std::int64_t tile = 128;
 
 void need_quant(const Args& args, std::int64_t weights, std::int64_t cache) {
   if (weights < 0 || weights > 2)

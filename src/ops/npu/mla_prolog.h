@@ -1,6 +1,7 @@
 // What the rules and the reference of npu_mla_prolog_v2 and _v3 share.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 #include "graph/graph.h"
@@ -18,6 +19,9 @@ struct Mode {
   bool packed, nz, blocks;  // packed: no index, tokens in order
 };
 Mode mode_of(std::string_view name);
+
+// Latents that share a scale in rows of bytes (kv_cache_quant_mode 3).
+constexpr std::int64_t tile = 128;
 
 // The references: a step's query, and its keys into the caches.
 void v3_eval(const EvalArgs& a);
