@@ -16,6 +16,8 @@ extern "C" {
 
 #define TK_ENGINE_API __attribute__((visibility("default")))
 
+/* C has no using, and its names are those of C. */
+/* NOLINTBEGIN(modernize-use-using,readability-identifier-naming) */
 typedef struct {
   const char* name;  /* of the graph's weight or state; not looked at for outputs */
   const char* dtype; /* "bf16", as in the text form */
@@ -30,6 +32,7 @@ typedef struct tk_engine tk_engine;
 /* What engines computed from weights, by the weights' names, so that the graphs of one model share
  * it. Names of weights must then say all: equal names, equal contents. */
 typedef struct tk_engine_pool tk_engine_pool;
+/* NOLINTEND(modernize-use-using,readability-identifier-naming) */
 TK_ENGINE_API tk_engine_pool* tk_engine_pool_new(void);
 TK_ENGINE_API void tk_engine_pool_delete(tk_engine_pool* pool);
 

@@ -274,18 +274,18 @@ constexpr Symbol symbols[] = {
 constexpr Limit v3_limits[] = {TK_PROLOG_LIMITS("mla_prolog_v3")};
 constexpr std::string_view v3_notes[] = {
     "even lanes of the rope parts move to the front half before they are rotated by halves",
-    "weight_quant_mode 0 none, 1 weight_uq_qr, 2 weight_dq, weight_uq_qr and weight_dkv_kr with "
-    "token_x, all int8; 3 to 5 are of other chips; the wheel's text has weight_uk quantised in 2, "
-    "op-plugin's and the models weight_uq_qr",
-    "kv_cache_quant_mode 0 none, 1 the tensor, 2 a channel; 3 tiles of 128: rows of 656 bytes with "
-    "latent, rope part and scales, an empty kr_cache, both repo modes 1",
+    ("weight_quant_mode 0 none, 1 weight_uq_qr, 2 weight_dq, weight_uq_qr and weight_dkv_kr with "
+     "token_x, all int8; 3 to 5 are of other chips; the wheel's text has weight_uk quantised in 2, "
+     "op-plugin's and the models weight_uq_qr"),
+    ("kv_cache_quant_mode 0 none, 1 the tensor, 2 a channel; 3 tiles of 128: rows of 656 bytes "
+     "with latent, rope part and scales, an empty kr_cache, both repo modes 1"),
     "query_quant_mode 1 goes with int8 weights and an int8 cache",
     "both epsilons are 1e-5 unless given: pass the model's",
     "no tokens give nothing and leave the caches",
     "eleven inputs are positional; rope_sin comes before rope_cos",
-    "cache_mode PA_BSND, PA_NZ; of op-plugin's docs: BSND and TND write tokens in order, "
-    "PA_BLK_BSND and PA_BLK_NZ take the numbers of blocks: cache_index [B, ceil(S / block)], or "
-    "with tokens [T, He] those of all requests, which actual_seq_len ends (i32 [B])",
+    ("cache_mode PA_BSND, PA_NZ; of op-plugin's docs: BSND and TND write tokens in order, "
+     "PA_BLK_BSND and PA_BLK_NZ take the numbers of blocks: cache_index [B, ceil(S / block)], or "
+     "with tokens [T, He] those of all requests, which actual_seq_len ends (i32 [B])"),
     "results that are off are empty",
     "weights are FRACTAL_NZ except weight_uk; newer documents take more sizes",
 };
