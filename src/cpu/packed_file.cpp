@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "cpu/own_file.h"
 
 namespace tk {
 namespace {
@@ -60,18 +61,6 @@ std::filesystem::path folder() {
   if (const std::string home = variable("HOME"); home.starts_with('/'))
     return std::filesystem::path(home) / ".cache" / "tokamak";
   return {};
-}
-
-bool read_fully(int fd, void* out, std::int64_t bytes, std::int64_t offset) {
-  auto* at = static_cast<std::byte*>(out);
-  while (bytes > 0) {
-    const ssize_t n = ::pread(fd, at, static_cast<std::size_t>(bytes), offset);
-    if (n <= 0) return false;
-    at += n;
-    bytes -= n;
-    offset += n;
-  }
-  return true;
 }
 
 // The header: magic, its own length, identity and table; every number 8 bytes, strings after their
@@ -142,17 +131,18 @@ void PackedFile::open() {
   fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   struct stat info{};
   if (fd_ < 0 || ::fstat(fd_, &info) != 0) return;
-  if (!S_ISREG(info.st_mode) || info.st_uid != ::geteuid() || (info.st_mode & 022) != 0) return;
+  if (!S_ISREG(info.st_mode) || !not_mine(info).empty()) return;
   char start[lead];
   std::uint64_t length = 0, checksum = 0;
-  if (!read_fully(fd_, start, lead, 0) || std::string_view(start, magic.size()) != magic) return;
+  if (read_at(fd_, start, lead, 0) != lead || std::string_view(start, magic.size()) != magic)
+    return;
   std::memcpy(&length, start + magic.size(), 8);
   std::memcpy(&checksum, start + magic.size() + 8, 8);
   if (length > static_cast<std::uint64_t>(info.st_size - lead)) return;
   std::string text(length, '\0');
-  if (!read_fully(fd_, text.data(), static_cast<std::int64_t>(length), lead) ||
-      sum_of(reinterpret_cast<const std::byte*>(text.data()), static_cast<std::int64_t>(length)) !=
-          checksum)
+  const auto text_bytes = static_cast<std::int64_t>(length);
+  if (read_at(fd_, text.data(), text_bytes, lead) != text_bytes ||
+      sum_of(reinterpret_cast<const std::byte*>(text.data()), text_bytes) != checksum)
     return;
   Reader r(text);
   if (r.string() != identity_) return;

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "cpu/isa.h"
+#include "cpu/own_file.h"
 
 namespace tk {
 namespace {
@@ -82,28 +83,6 @@ struct OpenFile {
     if (fd >= 0) ::close(fd);
   }
 };
-
-// Why `info` is not to be trusted, or "".
-std::string not_mine(const struct stat& info) {
-  if (info.st_uid != ::geteuid())
-    return cat("it belongs to user ", info.st_uid, ", and this is user ", ::geteuid());
-  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-    return cat("others may write to it (mode ", printed("%o", info.st_mode & 07777U), ")");
-  return "";
-}
-
-std::string read_whole(int fd, std::size_t size) {
-  std::string bytes(size, '\0');
-  std::size_t done = 0;
-  while (done < size) {
-    const ssize_t n = ::read(fd, bytes.data() + done, size - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) break;
-    done += static_cast<std::size_t>(n);
-  }
-  bytes.resize(done);
-  return bytes;
-}
 
 std::string head_of(std::string_view key, std::string_view rest) {
   return cat(key.size(), " ", rest.size(), " ", hex(fnv1a(rest, fnv1a(key))), "\n");
@@ -204,7 +183,8 @@ std::optional<std::vector<Graph>> PlanCache::find(std::string_view key) {
   if (const std::string why = not_mine(info); !why.empty()) return no("the plan is refused", why);
   if (info.st_size > largest_file) return no("the plan is refused", "it is too large for a plan");
   refused_ = false;
-  const std::string bytes = read_whole(file.fd, static_cast<std::size_t>(info.st_size));
+  std::string bytes(static_cast<std::size_t>(info.st_size), '\0');
+  bytes.resize(static_cast<std::size_t>(read_at(file.fd, bytes.data(), info.st_size, 0)));
   std::string why;
   const std::string_view rest = checked_rest(bytes, key, &why);
   if (!why.empty()) return no("the plan is made anew", why);

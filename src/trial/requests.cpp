@@ -244,6 +244,7 @@ std::vector<OperatorRequest> operator_requests(const Graph& graph, const std::st
                                                const NpuClock& clock, const StepShape& shape) {
   const Step step = lower_graph(graph, shape, {});
   const Simulation simulated = clock.step(step, shape);
+  const double step_s = simulated.step_ms() / 1e3;
   const SymEnv env = symbols_of(shape);
   const std::vector<Kernels> all_kernels =
       kernels_of(step, simulated, env, {static_cast<double>(shape.kv_len)});
@@ -285,7 +286,8 @@ std::vector<OperatorRequest> operator_requests(const Graph& graph, const std::st
       all.written += k->cost.written;
       launches += k->launches;
     }
-    if (launches < 2) continue;
+    // What takes no longer than a clear gain has none, and need not be simulated.
+    if (launches < 2 || (before < clear_seconds && before < clear_part * step_s)) continue;
     const SiteGraph cut = cut_out(graph, site_of(chains.front(), position));
     Cost one = all;
     if (real.size() > 1) {  // what passes between the kernels stays inside
@@ -310,7 +312,7 @@ std::vector<OperatorRequest> operator_requests(const Graph& graph, const std::st
     r.bytes = all.read + all.written - one.read - one.written;
     r.before_s = before;
     r.after_s = after;
-    r.step_s = simulated.step_ms() / 1e3;
+    r.step_s = step_s;
     found.push_back(std::move(r));
   }
   std::vector<OperatorRequest> out;
