@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
+#include <ctime>
 #include <numeric>
 
 namespace tk {
@@ -52,6 +54,27 @@ TEST(Barrier, SeparatesPhases) {
 TEST(Barrier, OfOneNeverWaits) {
   Barrier barrier(1);
   for (int i = 0; i < 1000; ++i) barrier.wait();
+}
+
+double thread_cpu_seconds() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+// Who waits for a thread that is not given a core spins for a bounded number of rounds and then
+// sleeps: while the other is away for 400 ms it may use a quarter of that, where one that spins on
+// would use all of it.
+TEST(Barrier, LeavesTheCoreToOthersWhileItWaits) {
+  Team team(2);
+  double used = 0;
+  team.run([&](int t) {
+    if (t == 1) std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    const double before = thread_cpu_seconds();
+    team.barrier().wait();
+    if (t == 0) used = thread_cpu_seconds() - before;
+  });
+  EXPECT_LT(used, 0.1);
 }
 
 TEST(Team, ComesAndGoesWithoutAJob) {

@@ -294,17 +294,25 @@ HWY_NOINLINE void gemm(const float* a, std::int64_t lda, const float* b, std::in
       gemm_tile<1, 2>(a + i * lda, lda, b + j, ldb, k, add, c + i * ldc + j, ldc);
 }
 
+// out[p * tile_keys + j] = k[j][p]; four keys at a time, so that their columns are written
+// together.
 template <class C>
 void transpose_keys(const C* const* k, std::int64_t n, std::int64_t d, float* out) {
-  HWY_ALIGN float lanes[HWY_LANES(float)];
-  for (std::int64_t j = 0; j < n; ++j) {
+  HWY_ALIGN float lanes[4 * HWY_LANES(float)];
+  std::int64_t j = 0;
+  for (; j + 4 <= n; j += 4) {
     std::int64_t p = 0;
     for (; p + n_lanes <= d; p += n_lanes) {
-      store(load(k[j] + p), lanes);
-      for (std::int64_t l = 0; l < n_lanes; ++l) out[(p + l) * tile_keys + j] = lanes[l];
+      hn::StoreInterleaved4(load(k[j] + p), load(k[j + 1] + p), load(k[j + 2] + p),
+                            load(k[j + 3] + p), DF(), lanes);
+      for (std::int64_t l = 0; l < n_lanes; ++l)
+        std::memcpy(out + (p + l) * tile_keys + j, lanes + 4 * l, 4 * sizeof(float));
     }
-    for (; p < d; ++p) out[p * tile_keys + j] = as_float(k[j][p]);
+    for (; p < d; ++p)
+      for (std::int64_t i = 0; i < 4; ++i) out[p * tile_keys + j + i] = as_float(k[j + i][p]);
   }
+  for (; j < n; ++j)
+    for (std::int64_t p = 0; p < d; ++p) out[p * tile_keys + j] = as_float(k[j][p]);
 }
 
 // Many rows: the keys transposed, so that a vector holds the scores of n_lanes keys.

@@ -1,5 +1,7 @@
 #include "cpu/kernels/bandwidth.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -57,6 +59,11 @@ void read_all(const ReadArgs& a, int thread, int n_threads) {
 }
 
 double measure_read_bandwidth(int n_threads, std::size_t bytes, int rounds) {
+  if (bytes == 0) {
+    const auto cache = sysconf(_SC_LEVEL3_CACHE_SIZE);  // 0 or -1 where the system does not say
+    bytes = std::clamp<std::size_t>(cache > 0 ? 8 * static_cast<std::size_t>(cache) : 0,
+                                    std::size_t{1} << 28, std::size_t{1} << 30);
+  }
   const Tensor buffer = Tensor::empty(DType::u8, {static_cast<std::int64_t>(bytes)});
   std::vector<std::uint64_t> sink(static_cast<std::size_t>(n_threads) * 8);
   const ReadArgs args{buffer.data, buffer.bytes(), sink.data()};
