@@ -84,7 +84,9 @@ def rows(rounds):
                 others["first_token_s"].append(record.get("first_token_s"))
                 # Our own figure: the driver's has the buffer of the read bandwidth in it.
                 own_peak = record.get("peak_rss_bytes")
-                others["peak_mib"].append(own_peak / 2**20 if own_peak else record["peak_rss_mib"])
+                others["peak_mib"].append(
+                    own_peak / 2**20 if own_peak else record.get("peak_rss_mib")
+                )
                 others["read_share"].append(record.get("decode_bandwidth_share"))
                 for measure in MEASURES:
                     for kind in ("median", "cpu_median"):

@@ -134,11 +134,16 @@ bool trusted(std::int64_t n, std::int64_t k, bool need_amx) {
   return g != nullptr && agrees(*g, rows, n, k);
 }
 
-const Gemm* gemm_of(std::int64_t m, std::int64_t n, std::int64_t k) {
+// Kept for the next plan: at most so many, since each length of a prompt has its own.
+constexpr std::size_t most_gemms = 1024;
+
+std::shared_ptr<const Gemm> gemm_of(std::int64_t m, std::int64_t n, std::int64_t k) {
   static std::mutex mutex;
-  static std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, std::unique_ptr<Gemm>> all;
+  static std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, std::shared_ptr<const Gemm>>
+      all;
   static std::map<std::pair<std::int64_t, std::int64_t>, bool> tried;
   const std::lock_guard lock(mutex);
+  if (all.size() >= most_gemms) all.clear();
   const auto [it, fresh] = all.try_emplace({m, n, k});
   if (fresh) {
     const char* wanted = std::getenv("TOKAMAK_GEMM");
@@ -147,7 +152,7 @@ const Gemm* gemm_of(std::int64_t m, std::int64_t n, std::int64_t k) {
     if (first) known->second = trusted(n, k, need_amx);
     if (known->second) it->second = make_gemm(m, n, k, need_amx);
   }
-  return it->second.get();
+  return it->second;
 }
 
 #endif
@@ -190,7 +195,7 @@ void library_linear(const LibraryLinearArgs& args, int thread, int n_threads) {
   const kernels::Range cols = columns_of(a, thread, n_threads);
   for (std::int64_t c = cols.begin; c < cols.end;) {
     const std::int64_t n = std::min(block, cols.end - c);
-    const Gemm* g = gemm_of(a.m, n, a.k);
+    const std::shared_ptr<const Gemm> g = gemm_of(a.m, n, a.k);
     for (int q = 0; q < (a.gated ? 2 : 1); ++q)
       run_gemm(*g, a.x, static_cast<const bf16*>(a.w) + (c + q * (a.n / 2)) * a.k, sums[q]);
     kernels::finish_sums(a, {c, c + n}, sums[0], sums[1]);

@@ -99,6 +99,7 @@ def test_inspect_and_bench(cli, stories, optimised):
     cell = cli("bench", optimised, *sizes, "--cell").stdout
     found = json.loads(next(x for x in cell.splitlines() if x.startswith("CELL "))[5:])
     assert found["decode_tok_s"][0] > 0 and found["prefill_tok_s"][0] > 0
+    assert found["first_token_s"] > found["load_s"]  # counted from the start of the process
 
 
 # Fresh captures: the graph is not one that anybody has looked at.
