@@ -15,8 +15,8 @@ struct ReadArgs {
 void read_all(const ReadArgs& args, int thread, int n_threads);
 
 // Median of `rounds` reads of a buffer of `bytes` by a team of n_threads, in bytes per second.
-// Allocates the buffer; 1 GiB and 7 rounds take about a second. 0 bytes: eight times the last cache,
-// at least 256 MiB and at most 1 GiB.
+// Allocates the buffer; 1 GiB and 7 rounds take about a second. 0 bytes: eight times the last
+// cache, at least 256 MiB and at most 1 GiB.
 double measure_read_bandwidth(int n_threads, std::size_t bytes = 0, int rounds = 7);
 
 }  // namespace tk::kernels
