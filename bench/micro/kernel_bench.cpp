@@ -134,10 +134,11 @@ struct Bench {
                        {}});
   }
 
+  // A cache in blocks of 128 that lie in no order, or `contiguous`: one block.
   void attention_entry(std::int64_t q_len, std::int64_t kv_len, std::int64_t q_heads,
-                       std::int64_t kv_heads, std::int64_t d, int layers) {
+                       std::int64_t kv_heads, std::int64_t d, int layers, bool contiguous = false) {
     PagedAttentionArgs a;
-    const std::int64_t block = 128, blocks = (kv_len + block - 1) / block;
+    const std::int64_t block = contiguous ? kv_len : 128, blocks = (kv_len + block - 1) / block;
     const DType t = DType::bf16;
     a.q = keep(noise(t, {q_len, q_heads, d})).data;
     a.out = keep(Tensor::zeros(t, {q_len, q_heads, d})).data;
@@ -148,7 +149,7 @@ struct Bench {
     a.q_stride = a.out_stride = q_heads * d, a.q_head_stride = a.out_head_stride = d;
     Tensor& table = keep(Tensor::empty(DType::i32, {blocks}));
     for (std::int64_t i = 0; i < blocks; ++i)
-      table.as<std::int32_t>()[i] = static_cast<std::int32_t>(i);
+      table.as<std::int32_t>()[i] = static_cast<std::int32_t>(i * 5 % blocks);  // 5: no divisor
     a.block_table = table.as<std::int32_t>();
     Tensor& lens = keep(Tensor::empty(DType::i32, {2}));
     lens.as<std::int32_t>()[0] = static_cast<std::int32_t>(q_len);
@@ -162,8 +163,8 @@ struct Bench {
                  {static_cast<std::int64_t>(paged_attention_scratch_bytes(a, team.size())) + 64}))
             .data;
     char name[128];
-    std::snprintf(name, sizeof(name), "attention q%ld kv%ld heads %ld/%ld d%ld", q_len, kv_len,
-                  q_heads, kv_heads, d);
+    std::snprintf(name, sizeof(name), "attention q%ld kv%ld heads %ld/%ld d%ld%s", q_len, kv_len,
+                  q_heads, kv_heads, d, contiguous ? " contiguous" : "");
     if (std::string(name).find(filter) == std::string::npos) return;
     const bool decode = q_len <= 8;
     const double seen = q_len == kv_len ? 0.5 : 1.0;  // of the keys, causal
@@ -244,6 +245,9 @@ int main(int argc, char** argv) {
   b.attention_entry(1, 4096, 9, 3, 64, 30);
   b.attention_entry(1, 4096, 32, 4, 64, 8);
   b.attention_entry(1, 4096, 32, 8, 128, 4);
+  b.attention_entry(1, 4096, 9, 3, 64, 30, true);
+  b.attention_entry(1, 4096, 32, 4, 64, 8, true);
+  b.attention_entry(1, 4096, 32, 8, 128, 4, true);
   b.attention_entry(512, 512, 9, 3, 64, 4);
   b.attention_entry(1024, 1024, 32, 8, 128, 1);
   b.measure(15);
