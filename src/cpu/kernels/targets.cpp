@@ -18,9 +18,18 @@ bool cpu_has_bf16_dot() {
   return (hwy::SupportedTargets() & HWY_AVX3) != 0 &&
          __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a >> 5 & 1U) != 0;
 }
+// The tiles need a system that saves them: XCR0 bits 17 and 18, which XGETBV reads where CPUID leaf
+// 1, ECX bit 27 (OSXSAVE) says that it may.
+bool system_saves_tiles() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c >> 27 & 1U) == 0) return false;
+  __asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+  return (a >> 17 & 3U) == 3U;
+}
 bool cpu_has_amx_bf16() {
   unsigned a = 0, b = 0, c = 0, d = 0;
-  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d >> 22 & 1U) != 0 && (d >> 24 & 1U) != 0;
+  return system_saves_tiles() && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 &&
+         (d >> 22 & 1U) != 0 && (d >> 24 & 1U) != 0;
 }
 
 struct Target {
