@@ -106,9 +106,9 @@ void check(const Case& c, int n_threads, const std::string& target) {
           for (std::int64_t p = 0; p < n_kv; ++p)
             want += s[static_cast<std::size_t>(p)] * vv(row(p) * v_dim + j);
           want = total_weight == 0 ? 0 : want / total_weight;
-          expect_close(
-              element(out, ((first + i) * c.q_heads + h) * c.dv + j), want, tolerance, tolerance,
-              cat(target, " request ", b, " query ", i, " head ", h, " dim ", j, " kv ", n_kv));
+          expect_close(element(out, ((first + i) * c.q_heads + h) * c.dv + j), want, tolerance,
+                       tolerance, target, " request ", b, " query ", i, " head ", h, " dim ", j,
+                       " kv ", n_kv);
           if (::testing::Test::HasFailure()) return;
         }
       }

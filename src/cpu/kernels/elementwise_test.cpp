@@ -50,7 +50,7 @@ TEST(elementwise, activations_over_their_range) {
         const double v = element(x, i);
         double want = f(v);
         if (std::isinf(v) && std::isnan(want)) continue;  // -inf * 0: as the formula gives
-        expect_close(element(y, i), want, 1e-6, 1e-7, cat(target, " act ", int(act), " x ", v));
+        expect_close(element(y, i), want, 1e-6, 1e-7, target, " act ", int(act), " x ", v);
       }
     };
     check(Activation::silu, [](double v) { return v / (1 + std::exp(-v)); });

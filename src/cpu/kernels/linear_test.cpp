@@ -95,9 +95,9 @@ void check(const Case& c, int n_threads, const std::string& target) {
       }
       if (c.residual) want += element(residual, i * (n_out + pad) + j);
       expect_close(element(y, i * (n_out + pad) + j), want, roundoff(c.y) + 1e-6,
-                   absolute * (c.gated ? 8 : 1),
-                   cat(target, " m", c.m, " n", c.n, " k", c.k, " ", name_of(c.x), name_of(c.w),
-                       name_of(c.y), " threads ", n_threads, " at ", i, ",", j));
+                   absolute * (c.gated ? 8 : 1), target, " m", c.m, " n", c.n, " k", c.k, " ",
+                   name_of(c.x), name_of(c.w), name_of(c.y), " threads ", n_threads, " at ", i, ",",
+                   j);
       if (::testing::Test::HasFailure()) return;
     }
     for (std::int64_t j = 0; j < pad; ++j)

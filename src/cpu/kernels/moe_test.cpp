@@ -174,8 +174,8 @@ TEST(moe, experts_end_to_end) {
             }
             for (std::int64_t c = 0; c < d; ++c)
               expect_close(element(y, i * d + c), want[static_cast<std::size_t>(c)],
-                           t == DType::f32 ? 1e-5 : 2e-2, t == DType::f32 ? 2e-5 : 0.3,
-                           cat(target, " tokens ", tokens, " at ", i, ",", c));
+                           t == DType::f32 ? 1e-5 : 2e-2, t == DType::f32 ? 2e-5 : 0.3, target,
+                           " tokens ", tokens, " at ", i, ",", c);
             if (::testing::Test::HasFailure()) return;
           }
         }

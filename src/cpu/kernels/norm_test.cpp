@@ -37,7 +37,7 @@ void check(const Case& c, int n_threads, const std::string& target) {
         const std::int64_t at = i * row + h * c.d + j;
         double e = element(x, at) + (c.residual ? element(r, at) : 0);
         if (c.sum) {
-          expect_close(element(s, at), e, roundoff(c.x), 1e-7, target + " sum");
+          expect_close(element(s, at), e, roundoff(c.x), 1e-7, target, " sum");
           e = element(s, at);
         }
         v.push_back(e);
@@ -50,8 +50,8 @@ void check(const Case& c, int n_threads, const std::string& target) {
         double want = (v[static_cast<std::size_t>(j)] - mean) / std::sqrt(square + 1e-5);
         if (c.weight) want *= element(w, j) + c.offset;
         if (c.layer) want += element(b, j);
-        expect_close(element(y, i * row + h * c.d + j), want, roundoff(c.y) + 2e-6, 1e-6,
-                     cat(target, " d ", c.d, " at ", i, ",", h, ",", j));
+        expect_close(element(y, i * row + h * c.d + j), want, roundoff(c.y) + 2e-6, 1e-6, target,
+                     " d ", c.d, " at ", i, ",", h, ",", j);
         if (::testing::Test::HasFailure()) return;
       }
     }

@@ -59,8 +59,7 @@ void check(const Case& c, int n_threads, const std::string& target) {
       }
       for (std::int64_t j = 0; j < c.d; ++j)
         expect_close(element(y, (to * c.h + h) * c.d + j), want[static_cast<std::size_t>(j)],
-                     roundoff(c.x), 2e-7,
-                     cat(target, " d_rot ", c.d_rot, " at ", t, ",", h, ",", j));
+                     roundoff(c.x), 2e-7, target, " d_rot ", c.d_rot, " at ", t, ",", h, ",", j);
       if (::testing::Test::HasFailure()) return;
     }
   }

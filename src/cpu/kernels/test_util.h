@@ -52,16 +52,15 @@ inline double roundoff(DType dtype) {
   return 1.0 / (1 << 24);
 }
 
-// |got - want| <= relative * |want| + absolute.
-inline void expect_close(double got, double want, double relative, double absolute,
-                         const std::string& where) {
-  if (std::isnan(want)) {
-    EXPECT_TRUE(std::isnan(got)) << where << " got " << got;
-    return;
-  }
-  if (got == want) return;
-  EXPECT_LE(std::abs(got - want), relative * std::abs(want) + absolute)
-      << where << " got " << got << " want " << want;
+// |got - want| <= relative * |want| + absolute; else a failure at `where...`, which is put together
+// then only.
+template <class... Where>
+void expect_close(double got, double want, double relative, double absolute,
+                  const Where&... where) {
+  const bool close = std::isnan(want) ? std::isnan(got)
+                                      : got == want || std::abs(got - want) <=
+                                                           relative * std::abs(want) + absolute;
+  if (!close) ADD_FAILURE() << cat(where...) << " got " << got << " want " << want;
 }
 
 // Runs kernel(args, thread, n_threads) on real threads.
