@@ -132,7 +132,9 @@ NearKernel near_of(const Json& j, const std::string& file) {
   };
   const auto at = [&](const char* key) { return j.contains(key) ? j[key] : Json(); };
   NearKernel k;
-  for (auto [key, to] : {std::pair{"type", &k.type}, {"family", &k.family}, {"dtype", &k.dtype},
+  for (auto [key, to] : {std::pair{"type", &k.type},
+                         {"family", &k.family},
+                         {"dtype", &k.dtype},
                          {"layout", &k.layout}}) {
     if (!at(key).is_string()) wrong();
     *to = at(key).get<std::string>();
@@ -140,8 +142,11 @@ NearKernel near_of(const Json& j, const std::string& file) {
   if (!at("cube").is_boolean() || !at("mnk").is_array() || j["mnk"].size() != k.mnk.size()) wrong();
   k.cube = j["cube"].get<bool>();
   for (std::size_t i = 0; i < k.mnk.size(); ++i) k.mnk[i] = number(j["mnk"][i]);
-  for (auto [key, to] : {std::pair{"alone_us", &k.alone_us}, {"read", &k.read},
-                         {"write", &k.write}, {"factor", &k.factor}, {"count", &k.count}})
+  for (auto [key, to] : {std::pair{"alone_us", &k.alone_us},
+                         {"read", &k.read},
+                         {"write", &k.write},
+                         {"factor", &k.factor},
+                         {"count", &k.count}})
     *to = number(at(key));
   if (k.alone_us <= 0 || k.factor <= 0 || k.count <= 0) wrong();
   return k;

@@ -9,13 +9,13 @@ namespace {
 // How fast a kernel stops being near. Chosen for the smallest error of halves told from halves over
 // the three public profiles of docs/virtual-npu.md together; each may be halved or doubled without
 // much harm.
-constexpr double of_time = 3, of_read = 0.2, of_write = 0.5, of_size = 2.5;  // a factor of e
-constexpr double of_dtype = 0.5, of_layout = 1;
-constexpr double least_bytes = 2048;  // below it a kernel is all head
-constexpr double family_share = 0.024, engine_share = 0.004;  // against the same type
-constexpr double far_share = 0.02;                            // of the same type at any size
-constexpr double prior_weight = 0.02;                         // of the constants alone
-constexpr double trusted = 5;                                 // kernels, for half of the full weight
+constexpr double of_time = 7.5, of_read = 0.2, of_write = 0.5, of_size = 1;  // a factor of e
+constexpr double of_dtype = 1.25, of_layout = 1;
+constexpr double least_bytes = 5120;                         // below it a kernel is all head
+constexpr double family_share = 0.01, engine_share = 0.002;  // against the same type
+constexpr double far_share = 0.003;                          // of the same type at any size
+constexpr double prior_weight = 0.008;                       // of the constants alone
+constexpr double trusted = 5;                                // kernels, for half of the full weight
 
 double differs(const std::string& a, const std::string& b) {
   return !a.empty() && !b.empty() && a != b ? 1 : 0;

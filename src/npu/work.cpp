@@ -158,9 +158,7 @@ sim::Launch calibrated_launch(const KernelWork& k, const Moved& moved, const Dev
   if (costs.measured.empty() || k.collective) return l;
   const double alone = alone_us(l, moved, device, costs);
   const double factor = near_factor(point_of(k, alone), costs.measured);
-  const auto times = [&](std::int64_t v) {
-    return std::llround(static_cast<double>(v) * factor);
-  };
+  const auto times = [&](std::int64_t v) { return std::llround(static_cast<double>(v) * factor); };
   l.head = times(l.head);
   l.fixed = times(l.fixed);
   l.cube_cycles = times(l.cube_cycles);
@@ -223,8 +221,7 @@ sim::Plan plan_of(const Step& step, const DeviceFile& device, const CostFile& co
     if (costs.measured.empty() || k.collective) return launch_of(k, device, costs);
     std::string key = cat(k.type, " ", k.in_types, " ", k.vector_bytes, " ", moved.cold, " ",
                           moved.warm, " ", k.parts, " ", k.bits);
-    for (const Product& p : k.products)
-      key += cat(" ", p.m, "x", p.n, "x", p.k, "x", p.groups);
+    for (const Product& p : k.products) key += cat(" ", p.m, "x", p.n, "x", p.k, "x", p.groups);
     const auto [it, fresh] = alike.try_emplace(std::move(key));
     if (fresh) it->second = calibrated_launch(k, moved, device, costs);
     return it->second;

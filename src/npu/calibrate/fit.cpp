@@ -304,7 +304,8 @@ Calibration calibrate(const std::vector<Sample>& samples, const DeviceFile& devi
       std::vector<const Sample*> test;
       for (std::size_t i = 0; i < order.size(); ++i)
         (i % 2 == half ? fit_on : test).push_back(order[i]);
-      const CostFile costs = with_measured(fit_on, device, validated(fit_on, device, start, nullptr).costs);
+      const CostFile costs =
+          with_measured(fit_on, device, validated(fit_on, device, start, nullptr).costs);
       const std::vector<double> r = residuals(test, device, costs);
       for (std::size_t i = 0; i < test.size(); ++i) {
         for (Tested* t : {&both, &held, &by_type[test[i]->type]}) {
@@ -326,7 +327,7 @@ Calibration calibrate(const std::vector<Sample>& samples, const DeviceFile& devi
 
   const Fit f = validated(all, device, start, &out.refused);
   out.costs = with_measured(all, device, f.costs);
-  out.after = error_of(all, residuals(all, device, f.costs));
+  out.after = error_of(all, residuals(all, device, out.costs));
   for (std::size_t c = 0; c < f.columns.size(); ++c) {
     FittedConstant k;
     k.name = f.columns[c].name;
@@ -372,12 +373,10 @@ std::string cost_json(const Calibration& c, const std::string& source) {
   nlohmann::ordered_json j;
   j["name"] = "cost";
   j["doc"] = cat("Calibrated from ", source, "; constants without a fit are the built-in ones.");
-  j["held_out"] = {{"shapes", c.held_out.shapes},
-                   {"median_error", c.held_out.median},
-                   {"lowest_median", c.lowest},
-                   {"highest_median", c.highest},
-                   {"p90_error", c.held_out.p90},
-                   {"median_error_of_kernels", c.held_out.kernel_median}};
+  j["held_out"] = {
+      {"shapes", c.held_out.shapes}, {"median_error", c.held_out.median},
+      {"lowest_median", c.lowest},   {"highest_median", c.highest},
+      {"p90_error", c.held_out.p90}, {"median_error_of_kernels", c.held_out.kernel_median}};
   for (const Fact& f : c.costs.numbers.all) {
     nlohmann::ordered_json& n = j["numbers"][f.name];
     n = {{"value", f.value}, {"unit", f.unit}, {"source", f.source}, {"certainty", f.certainty}};

@@ -13,6 +13,7 @@ namespace tk {
 namespace {
 
 constexpr std::size_t least_kernels = 50;
+constexpr std::size_t least_for_outliers = 4;
 constexpr std::int64_t most_size = std::int64_t{1} << 40;
 
 using Operands = std::vector<ShapeOperand>;
@@ -32,8 +33,8 @@ double largest(const Operands& v) {
 }
 
 // What is likely to be in L2, from the order of kernels. A profile has no addresses, so a tensor is
-// told by its size and type: one that a kernel wrote since L2 was last filled anew is in it, weights
-// and states are not. What is small does not matter.
+// told by its size and type: one that a kernel wrote since L2 was last filled anew is in it,
+// weights and states are not. What is small does not matter.
 class Residency {
  public:
   explicit Residency(double l2_bytes) : l2_(l2_bytes) {}
@@ -57,8 +58,8 @@ class Residency {
   double l2_, moved_ = 0;
 };
 
-// "nt": which axis of the operands the product sums over, the last one of A and the first of B being
-// plain; "nz": a blocked B.
+// "nt": which axis of the operands the product sums over, the last one of A and the first of B
+// being plain; "nz": a blocked B.
 std::string layout_of(const Product& p, const Operands& in) {
   const auto last = [](const ShapeOperand& o) { return o.dims.empty() ? 1 : o.dims.back(); };
   std::string out = last(in[0]) == p.k ? "n" : "t";
@@ -262,9 +263,12 @@ ProfileSamples samples_of(const Timeline& t, const std::string& where, double l2
       const std::string cell = column < 0 ? "" : t.table->cell(k.row, column);
       return cell == "N/A" ? "" : cell;
     };
-    return KernelRow{std::string(t.text(k.type)),     std::string(t.text(k.in_shapes)),
-                     std::string(t.text(k.in_types)), std::string(t.text(k.out_shapes)),
-                     types,                           format(formats[0]),
+    return KernelRow{std::string(t.text(k.type)),
+                     std::string(t.text(k.in_shapes)),
+                     std::string(t.text(k.in_types)),
+                     std::string(t.text(k.out_shapes)),
+                     types,
+                     format(formats[0]),
                      format(formats[1])};
   };
   std::vector<const Kernel*> ordered;
@@ -317,9 +321,11 @@ ProfileSamples samples_of(const Timeline& t, const std::string& where, double l2
     const double high = quantile(0.75);
     std::vector<double> kept;
     for (const double v : alike.us)
-      if (v >= low - 1.5 * (high - low) && v <= high + 1.5 * (high - low)) kept.push_back(v);
+      if (alike.us.size() < least_for_outliers ||
+          (v >= low - 1.5 * (high - low) && v <= high + 1.5 * (high - low)))
+        kept.push_back(v);
     out.outliers += alike.us.size() - kept.size();
-    s.us = kept[kept.size() / 2];
+    s.us = (kept[kept.size() / 2] + kept[(kept.size() - 1) / 2]) / 2;
     s.count = static_cast<int>(kept.size());
     if (s.us > 0) out.samples.push_back(std::move(s));
   }
