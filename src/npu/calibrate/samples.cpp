@@ -272,6 +272,7 @@ ProfileSamples samples_of(const Timeline& t, const std::string& where, double l2
                      format(formats[1])};
   };
   std::vector<const Kernel*> ordered;
+  ordered.reserve(t.kernels.size());
   for (const Kernel& k : t.kernels) ordered.push_back(&k);
   std::stable_sort(ordered.begin(), ordered.end(),
                    [](const Kernel* a, const Kernel* b) { return a->start < b->start; });
@@ -294,6 +295,7 @@ ProfileSamples samples_of(const Timeline& t, const std::string& where, double l2
     }
     Residency& residency = l2.emplace(k.device, Residency(l2_bytes)).first->second;
     std::vector<char> cold;
+    cold.reserve(a.in.size());
     for (const ShapeOperand& o : a.in) cold.push_back(residency.cold(o) ? 1 : 0);
     residency.run(a.in, a.out, !writes_rows(a.row.type));
     // The first one of a step finds cold caches; where there are few it is all there is.
@@ -308,6 +310,7 @@ ProfileSamples samples_of(const Timeline& t, const std::string& where, double l2
     if (alike.us.empty()) continue;
     Sample s;
     std::vector<char> cold;
+    cold.reserve(alike.cold.size());
     for (const std::size_t n : alike.cold) cold.push_back(2 * n > alike.us.size() ? 1 : 0);
     if (!work_of(alike.row, alike.kernel->core, l2_bytes, cold, &s)) {
       out.left_out[alike.row.type] += alike.us.size();
