@@ -123,11 +123,44 @@ const npu_data::Embedded* embedded(std::string_view name) {
 // The folder has two files beside those of devices.
 bool is_device(std::string_view name) { return name != "cost" && name != "validation"; }
 
+NearKernel near_of(const Json& j, const std::string& file) {
+  const auto wrong = [&]() { bad(file, cat("a measured kernel is ", j.dump())); };
+  if (!j.is_object()) wrong();
+  const auto number = [&](const Json& v) {
+    if (!v.is_number() || !std::isfinite(v.get<double>()) || v.get<double>() < 0) wrong();
+    return v.get<double>();
+  };
+  const auto at = [&](const char* key) { return j.contains(key) ? j[key] : Json(); };
+  NearKernel k;
+  for (auto [key, to] : {std::pair{"type", &k.type},
+                         {"family", &k.family},
+                         {"dtype", &k.dtype},
+                         {"layout", &k.layout}}) {
+    if (!at(key).is_string()) wrong();
+    *to = at(key).get<std::string>();
+  }
+  if (!at("cube").is_boolean() || !at("mnk").is_array() || j["mnk"].size() != k.mnk.size()) wrong();
+  k.cube = j["cube"].get<bool>();
+  for (std::size_t i = 0; i < k.mnk.size(); ++i) k.mnk[i] = number(j["mnk"][i]);
+  for (auto [key, to] : {std::pair{"alone_us", &k.alone_us},
+                         {"read", &k.read},
+                         {"write", &k.write},
+                         {"factor", &k.factor},
+                         {"count", &k.count}})
+    *to = number(at(key));
+  if (k.alone_us <= 0 || k.factor <= 0 || k.count <= 0) wrong();
+  return k;
+}
+
 CostFile costs_of(std::string_view text, const std::string& file) {
   CostFile c;
   const Json j = parse(text, file);
   c.numbers = facts_of(j, file);
   check_costs(c.numbers);
+  if (j.contains("measured")) {
+    if (!j["measured"].is_array()) bad(file, "'measured' is no list");
+    for (const Json& k : j["measured"]) c.measured.push_back(near_of(k, file));
+  }
   if (j.contains("without")) {
     if (!j["without"].is_object()) bad(file, "'without' is no object");
     for (const auto& [model, values] : j["without"].items()) {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "npu/near.h"
 #include "npu/sim/simulate.h"
 
 namespace tk {
@@ -48,6 +49,7 @@ std::vector<std::string> device_names();
 struct CostFile {
   Facts numbers;
   std::string id;
+  std::vector<NearKernel> measured;  // by a calibration; empty in the built-in file
   // Model to the numbers that the fit gives without this model's records (VN-113).
   std::map<std::string, std::map<std::string, double>> without;
 };

@@ -47,6 +47,18 @@ class Arena {
   std::int64_t end_ = 0;
 };
 
+// Weights and states come from HBM, activations are in L2 where they fit.
+Moved moved_by(const KernelWork& k, const Step& step, const DeviceFile& device) {
+  Moved m;
+  for (const Operand& o : k.operands)
+    (o.write || step.is_activation(o.tensor) ? m.warm : m.cold) += static_cast<double>(o.bytes);
+  if (m.warm > device.numbers.at("l2_bytes") / 2) {
+    m.cold += m.warm;
+    m.warm = 0;
+  }
+  return m;
+}
+
 }  // namespace
 
 std::string_view family_name(Family f) {
@@ -112,18 +124,47 @@ std::vector<std::int64_t> Step::addresses() const {
   return at;
 }
 
-sim::Launch typed_launch(const KernelWork& k, const DeviceFile& device, const CostFile& costs) {
-  sim::Launch l = launch_of(k, device, costs);
-  const auto is = [&](const Fact& f, std::string_view what) {
-    return f.name.starts_with(what) && f.name.substr(what.size()) == k.type;
-  };
-  for (const Fact& f : costs.numbers.all) {
-    if (is(f, type_head)) l.head = std::llround(static_cast<double>(l.head) * f.value);
-    if (!is(f, type_rate)) continue;
-    double bytes = 0;
-    for (const Operand& o : k.operands) bytes += static_cast<double>(o.bytes);
-    l.fixed = std::max(l.fixed, static_cast<sim::Ps>(std::llround(bytes * f.value)));  // ps a byte
+double alone_us(sim::Launch l, const Moved& moved, const DeviceFile& device,
+                const CostFile& costs) {
+  sim::Plan plan;
+  plan.streams.resize(1);
+  l.hbm_read = std::llround(moved.cold);
+  l.hbm_write = std::llround(moved.cold_writes);
+  l.l2_bytes = std::llround(moved.warm);
+  plan.launches.push_back(l);
+  const sim::Result r = sim::simulate(plan, params_of(device, costs, sim::Mode::ge_graph));
+  return std::max(1e-3, static_cast<double>(r.spans[0].end - r.spans[0].start) / 1e6);
+}
+
+NearKernel point_of(const KernelWork& k, double alone_us) {
+  NearKernel p;
+  p.type = k.type;
+  p.family = family_name(k.family);
+  p.dtype = k.in_types.substr(0, k.in_types.find(';'));
+  p.layout = k.layout;
+  p.cube = !k.products.empty();
+  p.alone_us = alone_us;
+  for (const Operand& o : k.operands) (o.write ? p.write : p.read) += static_cast<double>(o.bytes);
+  if (p.cube) {
+    const Product& one = k.products.front();
+    p.mnk = {static_cast<double>(one.m), static_cast<double>(one.n), static_cast<double>(one.k)};
   }
+  return p;
+}
+
+sim::Launch calibrated_launch(const KernelWork& k, const Moved& moved, const DeviceFile& device,
+                              const CostFile& costs) {
+  sim::Launch l = launch_of(k, device, costs);
+  if (costs.measured.empty() || k.collective) return l;
+  const double alone = alone_us(l, moved, device, costs);
+  const double factor = near_factor(point_of(k, alone), costs.measured);
+  const auto times = [&](std::int64_t v) { return std::llround(static_cast<double>(v) * factor); };
+  l.head = times(l.head);
+  l.fixed = times(l.fixed);
+  l.cube_cycles = times(l.cube_cycles);
+  l.vector_cycles = times(l.vector_cycles);
+  const double missing = factor * alone - alone_us(l, moved, device, costs);
+  if (missing > 0) l.head += std::llround(missing * 1e6);
   return l;
 }
 
@@ -173,10 +214,22 @@ sim::Plan plan_of(const Step& step, const DeviceFile& device, const CostFile& co
   }
   TK_CHECK(n == 0 || step.kernels_.back().stream == 0, "a step ends on its main stream");
 
+  // Layers repeat: kernels alike are looked up once.
+  std::map<std::string, sim::Launch> alike;
+  const auto calibrated = [&](const KernelWork& k) {
+    const Moved moved = moved_by(k, step, device);
+    if (costs.measured.empty() || k.collective) return launch_of(k, device, costs);
+    std::string key = cat(k.type, " ", k.in_types, " ", k.vector_bytes, " ", moved.cold, " ",
+                          moved.warm, " ", k.parts, " ", k.bits);
+    for (const Product& p : k.products) key += cat(" ", p.m, "x", p.n, "x", p.k, "x", p.groups);
+    const auto [it, fresh] = alike.try_emplace(std::move(key));
+    if (fresh) it->second = calibrated_launch(k, moved, device, costs);
+    return it->second;
+  };
   std::map<std::string, int> numbers;  // "MatMulV2" -> how many so far
   for (std::size_t i = 0; i < n; ++i) {
     const KernelWork& k = step.kernels_[i];
-    sim::Launch l = typed_launch(k, device, costs);
+    sim::Launch l = calibrated(k);
     l.stream = k.stream;
     l.host_sync = k.host_reads && mode == sim::Mode::eager;
     std::vector<sim::Access> accesses;

@@ -48,6 +48,7 @@ struct KernelWork {
   std::string place;           // of the node, for errors
   const Node* node = nullptr;  // of a graph, as long as that lives
   std::string in_shapes, out_shapes, in_types;
+  std::string layout;  // which operands are transposed or blocked; empty: not known
   std::vector<Product> products;
   int bits = 16;              // of what the cube multiplies: 8 twice as fast, 32 a quarter
   double vector_bytes = 0;    // that go through vector instructions, all passes counted
@@ -70,6 +71,9 @@ class Step {
   std::int64_t bytes_of(int tensor) const { return sizes_[static_cast<std::size_t>(tensor)]; }
   bool is_state(int tensor) const {
     return storage_[static_cast<std::size_t>(tensor)] == TensorKind::state;
+  }
+  bool is_activation(int tensor) const {
+    return storage_[static_cast<std::size_t>(tensor)] == TensorKind::activation;
   }
   void add(KernelWork kernel) { kernels_.push_back(std::move(kernel)); }
   KernelWork& last() { return kernels_.back(); }
@@ -102,11 +106,19 @@ sim::Plan plan_of(const Step& step, const DeviceFile& device, const CostFile& co
 // The terms of one kernel as the simulator takes them, without addresses.
 sim::Launch launch_of(const KernelWork& kernel, const DeviceFile& device, const CostFile& costs);
 
-constexpr std::string_view type_head = "head_factor:", type_rate = "us_per_mb:";
-// launch_of, with the head times what a calibration found for kernels of this type: a number
-// "head_factor:MatMulV2" of the cost file; and at least as long as its bytes take at a rate of
-// their own where it found one: "us_per_mb:TransData".
-sim::Launch typed_launch(const KernelWork& kernel, const DeviceFile& device, const CostFile& costs);
+// Bytes of a kernel by where they are.
+struct Moved {
+  double cold = 0, cold_writes = 0;  // HBM
+  double warm = 0;                   // L2
+};
+// The kernel's time with the device to itself.
+double alone_us(sim::Launch launch, const Moved& moved, const DeviceFile& device,
+                const CostFile& costs);
+NearKernel point_of(const KernelWork& kernel, double alone_us);
+// launch_of, times what near kernels were measured to take (near.h): all that is not bytes by the
+// factor, and what then is missing goes to the head. Bytes keep the device's rates.
+sim::Launch calibrated_launch(const KernelWork& kernel, const Moved& moved,
+                              const DeviceFile& device, const CostFile& costs);
 
 // Cycles of a cube core for the product's tiles that fall to the busiest of `cores`, and blocks.
 struct Tiling {

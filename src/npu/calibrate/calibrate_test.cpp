@@ -1,12 +1,16 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "npu/calibrate/fit.h"
 #include "npu/calibrate/microbench.h"
 #include "npu/calibrate/replay.h"
+#include "timeline/load.h"
 #include "timeline/writer.h"
 
 namespace tk {
@@ -40,8 +44,7 @@ std::vector<Sample> kernels() {
     s.work.products = std::move(products);
     s.work.vector_bytes = vector_bytes;
     s.work.operands = {{0, static_cast<std::int64_t>(cold + warm), false}};
-    s.cold_bytes = cold;
-    s.warm_bytes = warm;
+    s.moved = {cold, 0, warm};
     s.count = 5;
     out.push_back(std::move(s));
   };
@@ -77,8 +80,8 @@ TEST(Calibrate, SecretConstantsAreRecovered) {
     EXPECT_NEAR(c.costs.numbers.at(name) / number(&secret, name)->value, 1, 0.03) << name;
   // What heads are called does not matter, what they come to does.
   for (const Sample& s : samples)
-    EXPECT_NEAR(static_cast<double>(typed_launch(s.work, device, c.costs).head) /
-                    static_cast<double>(typed_launch(s.work, device, secret).head),
+    EXPECT_NEAR(static_cast<double>(predicted_us(s, device, c.costs)) /
+                    static_cast<double>(predicted_us(s, device, secret)),
                 1, 0.03)
         << s.type;
 }
@@ -93,6 +96,116 @@ TEST(Calibrate, WhatSamplesDoNotSayStays) {
   EXPECT_TRUE(c.constants.empty()) << c.constants.front().name;  // no better than before
   samples.resize(3);
   EXPECT_EQ(code_of([&] { calibrate(samples, device, default_costs()); }), "TK1432");
+}
+
+NearKernel seen(const char* type, double bytes, double factor, double count) {
+  NearKernel k;
+  k.type = type;
+  k.family = "pointwise";
+  k.alone_us = 2 + bytes / 1e6;
+  k.read = k.write = bytes / 2;
+  k.factor = factor;
+  k.count = count;
+  return k;
+}
+
+// VN-101, VN-103: near kernels of the same type decide, outliers and strangers do not.
+TEST(Near, TheMedianOfWhatIsNear) {
+  const NearKernel asked = seen("Slice", 4e6, 1, 1);
+  EXPECT_EQ(near_factor(asked, {}), 1);
+  std::vector<NearKernel> all = {seen("Slice", 3.9e6, 2.0, 20), seen("Slice", 4.1e6, 2.1, 20),
+                                 seen("Slice", 4.05e6, 9.0, 1)};
+  EXPECT_NEAR(near_factor(asked, all), 2.05, 0.06);
+  // Far in size: less, so that the constants count for more.
+  const double large = near_factor(seen("Slice", 4e9, 1, 1), {seen("Slice", 4e6, 3, 1)});
+  EXPECT_GE(large, 1);
+  EXPECT_LT(large, near_factor(seen("Slice", 4.2e6, 1, 1), {seen("Slice", 4e6, 3, 1)}));
+  // Another type that was seen once moves little; another engine nothing.
+  EXPECT_NEAR(near_factor(asked, {seen("Sort", 4e6, 2, 1)}), 1, 0.2);
+  NearKernel cube = seen("MatMulV2", 4e6, 8, 100);
+  cube.family = "matmul";
+  cube.cube = true;
+  EXPECT_EQ(near_factor(asked, {cube}), 1);
+}
+
+// VN-106: a device whose types have costs of their own, which grow with size, and whose clock is
+// not quite steady. Half of the shapes tell the other half, and the file tells what the device
+// takes.
+TEST(Calibrate, AHiddenDeviceIsTold) {
+  const DeviceFile device = load_device_file("a2");
+  CostFile secret = default_costs();
+  number(&secret, "cube_efficiency")->value *= 1.2;
+  number(&secret, "head_vector_us")->value *= 1.3;
+  std::vector<Sample> samples;
+  for (int round = 0; round < 4; ++round)
+    for (Sample s : kernels()) {
+      for (Product& p : s.work.products) p.n += p.n / 16 * round;
+      for (double* v : {&s.work.vector_bytes, &s.moved.cold, &s.moved.warm}) *v *= 1 + 0.06 * round;
+      s.work.operands[0].bytes += s.work.operands[0].bytes / 16 * round;
+      s.shapes += "/" + std::to_string(round);
+      samples.push_back(std::move(s));
+    }
+  std::uint32_t dice = 1;
+  for (Sample& s : samples) {
+    const double plain = predicted_us(s, device, secret);
+    const double own = s.type == "Add" ? 1.5 : s.type == "Mul" ? std::pow(plain, 0.3) : 1;
+    dice = dice * 1664525 + 1013904223;
+    s.us = plain * own * (0.98 + 0.04 * static_cast<double>(dice >> 16U) / 65536);
+  }
+  const Calibration c = calibrate(samples, device, default_costs());
+  EXPECT_GT(c.before.median, 0.15);
+  EXPECT_LT(c.held_out.median, 0.05);
+  EXPECT_LE(c.lowest, c.highest);
+  EXPECT_LT(c.highest, 0.08);
+  // What is written is what was found.
+  const std::string file = ::testing::TempDir() + "/near_costs.json";
+  write_file(file, cost_json(c, "a test"));
+  const CostFile read = load_costs(file);
+  ASSERT_EQ(read.measured.size(), samples.size());
+  for (const Sample& s : samples)
+    EXPECT_NEAR(predicted_us(s, device, read) / predicted_us(s, device, c.costs), 1, 1e-3)
+        << s.type;
+  // A damaged entry is named.
+  nlohmann::json broken = nlohmann::json::parse(cost_json(c, "a test"));
+  for (const nlohmann::json& bad : {nlohmann::json(-1), nlohmann::json("x"), nlohmann::json()}) {
+    broken["measured"][0]["factor"] = bad;
+    write_file(file, broken.dump());
+    EXPECT_EQ(code_of([&] { load_costs(file); }), "TK1412") << bad;
+  }
+}
+
+// A profile has no addresses: what was written shortly before is in L2, what was not is not.
+TEST(Samples, ResidencyIsToldByTheOrderOfKernels) {
+  std::string csv =
+      "Name,Type,Accelerator Core,Start Time(us),Duration(us),Block Num,Input Shapes,Input Data "
+      "Types,Input Formats,Output Shapes,Output Data Types,Output Formats\n";
+  double at = 0;
+  const auto add = [&](const char* type, const char* in, const char* out) {
+    csv += cat(type, ",", type, ",AI_VECTOR_CORE,", at, ",9.0,40,", in, ",FLOAT,ND,", out,
+               ",FLOAT,ND\n");
+    at += 10;
+  };
+  for (int i = 0; i < 20; ++i) {
+    add("Exp", "1048576", "1048576");     // what it wrote the time before, 400 MB ago
+    add("Abs", "1048576", "1048578");     // what was just written
+    add("Neg", "2097152", "1048577");     // nobody writes what it reads
+    add("Sqrt", "52428800", "52428800");  // 200 MB: nothing of that size stays
+  }
+  const std::string file = ::testing::TempDir() + "/kernel_details.csv";
+  write_file(file, csv);
+  const Timeline t = load_profile(find_profiles(file).front(), {});
+  const ProfileSamples p = samples_of(t, "p", 192e6);
+  ASSERT_EQ(p.samples.size(), 4U);
+  const auto of = [&](const char* type) {
+    return std::find_if(p.samples.begin(), p.samples.end(),
+                        [&](const Sample& s) { return s.type == type; });
+  };
+  EXPECT_EQ(of("Neg")->moved.cold, 4.0 * 2097152);
+  EXPECT_GT(of("Sqrt")->moved.cold, 1e8);
+  EXPECT_EQ(of("Sqrt")->moved.warm, 0);
+  EXPECT_EQ(of("Exp")->moved.cold, 4.0 * 1048576);
+  EXPECT_EQ(of("Abs")->moved.cold, 0);
+  EXPECT_GT(of("Abs")->moved.warm, 8e6);
 }
 
 Timeline two_streams(int kernels, Ns gap) {
@@ -143,7 +256,7 @@ TEST(Microbench, ResultsAreRead) {
   EXPECT_EQ(s.work.products[0].m, 16);
   EXPECT_EQ(s.work.products[0].n, 12288);
   EXPECT_EQ(s.work.products[0].k, 4096);
-  EXPECT_EQ(s.cold_bytes, 2.0 * 4096 * 12288);
+  EXPECT_EQ(s.moved.cold, 2.0 * 4096 * 12288);
   EXPECT_EQ(s.us, 88.5);
   EXPECT_EQ(m.host_eager_us, 80.5);
   EXPECT_EQ(m.samples.left_out.at("Magic"), 1U);

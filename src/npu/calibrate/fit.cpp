@@ -6,7 +6,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <numeric>
+#include <random>
 
 #include "base/error.h"
 #include "npu/simulation.h"
@@ -20,11 +20,11 @@ using Matrix = std::vector<std::vector<double>>;
 constexpr double most_noise = 0.1;  // of a median time, at first; then what is left over
 constexpr double least_noise = 0.002;
 constexpr double family_spread = 0.7;  // of a constant about its default: a factor of 2
-constexpr double type_spread = 0.5;    // of the head of one type about its family's
 // For derivatives: far at first, as a rate that another one hides now has no slope nearby.
 constexpr double far_nudge = 0.3, nudge = 0.02;
 constexpr int far_rounds = 3;
 constexpr int rounds = 20;
+constexpr std::uint32_t halvings = 10;
 
 struct Column {
   std::string name;
@@ -40,15 +40,8 @@ CostFile moved_costs(CostFile costs, const std::vector<Column>& columns,
     if (columns[j].share) value = std::min(value, 1.0);
     const auto it = std::find_if(costs.numbers.all.begin(), costs.numbers.all.end(),
                                  [&](const Fact& f) { return f.name == columns[j].name; });
-    if (it != costs.numbers.all.end()) {
-      it->value = value;
-      continue;
-    }
-    Fact f;
-    f.name = columns[j].name;
-    f.value = value;
-    f.unit = columns[j].name.starts_with(type_head) ? "of the head of its family" : "us a MB";
-    costs.numbers.all.push_back(std::move(f));
+    TK_CHECK(it != costs.numbers.all.end(), "a column is one of the constants");
+    it->value = value;
   }
   return costs;
 }
@@ -117,8 +110,17 @@ double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-// A kernel that was seen once says little: it may have been the first.
-double trust(const Sample& s) { return s.count / (s.count + 4.0); }
+// A kernel that was seen once says little: it may have been the first. A type with many shapes does
+// not outvote the others.
+std::vector<double> trust(const std::vector<const Sample*>& samples) {
+  std::map<std::string, double> shapes;
+  for (const Sample* s : samples) ++shapes[s->type];
+  std::vector<double> out;
+  out.reserve(samples.size());
+  for (const Sample* s : samples)
+    out.push_back(s->count / (s->count + 4.0) / std::sqrt(shapes[s->type]));
+  return out;
+}
 
 double noise_of(std::vector<double> residuals) {
   for (double& r : residuals) r = std::abs(r);
@@ -134,6 +136,7 @@ Fit fitted(const std::vector<const Sample*>& samples, const DeviceFile& device,
   Matrix cover;
   std::vector<double> r;
   double noise = most_noise;
+  const std::vector<double> trusted = trust(samples);
   for (int round = 0; round < rounds; ++round) {
     r = residuals(samples, device, moved_costs(start, f.columns, f.x));
     f.slopes = derivatives(samples, device, start, f.columns, f.x, r,
@@ -147,7 +150,7 @@ Fit fitted(const std::vector<const Sample*>& samples, const DeviceFile& device,
       g[c] = ridge * f.x[c];
     }
     for (std::size_t i = 0; i < samples.size(); ++i) {
-      const double w = weight(r[i], noise) * trust(*samples[i]);
+      const double w = weight(r[i], noise) * trusted[i];
       for (std::size_t c = 0; c < n; ++c) {
         if (f.slopes[i][c] == 0) continue;
         g[c] += w * f.slopes[i][c] * r[i];
@@ -173,7 +176,7 @@ Fit fitted(const std::vector<const Sample*>& samples, const DeviceFile& device,
     double h = 0;
     for (std::size_t c = 0; c < n; ++c)
       for (std::size_t d = 0; d < n; ++d) h += f.slopes[i][c] * cover[c][d] * f.slopes[i][d];
-    f.left_out[i] = r[i] / std::max(0.05, 1 - weight(r[i], noise) * trust(*samples[i]) * h);
+    f.left_out[i] = r[i] / std::max(0.05, 1 - weight(r[i], noise) * trusted[i] * h);
   }
   double square = 0;
   for (const double v : r) square += v * v;
@@ -199,40 +202,12 @@ FitError error_of(const std::vector<const Sample*>& samples,
   return e;
 }
 
-// Microseconds a megabyte of a type of vector kernels whose time grows with its bytes: the slope of
-// a line through its samples, by relative error. 0 where bytes do not decide.
-double own_rate(const std::string& type, const std::vector<const Sample*>& samples) {
-  double w = 0;
-  double wx = 0;
-  double wy = 0;
-  double wxx = 0;
-  double wxy = 0;
-  double largest = 0;
-  double slowest = 0;
-  for (const Sample* s : samples) {
-    if (s->type != type || !s->work.products.empty()) continue;
-    const double x = static_cast<double>(s->work.operands[0].bytes) / 1e6;
-    const double v = 1 / (s->us * s->us);
-    w += v;
-    wx += v * x;
-    wy += v * s->us;
-    wxx += v * x * x;
-    wxy += v * x * s->us;
-    largest = std::max(largest, x);
-    slowest = std::max(slowest, s->us);
-  }
-  const double spread = w * wxx - wx * wx;
-  if (spread <= 1e-9 * w * wxx) return 0;
-  const double slope = (w * wxy - wx * wy) / spread;
-  return slope * largest > slowest / 2 ? slope : 0;
-}
-
-// Constants that any sample depends on, a head for each type with two shapes or more.
+// Constants that any sample depends on.
 std::vector<Column> columns_for(const std::vector<const Sample*>& samples, const DeviceFile& device,
                                 const CostFile& start) {
   std::vector<Column> all;
   for (const Fact& f : start.numbers.all)
-    if (f.value > 0 && !f.name.starts_with(type_head) && !f.name.starts_with(type_rate))
+    if (f.value > 0)
       all.push_back({f.name, f.value, family_spread,
                      f.name.ends_with("_share") || f.name.ends_with("_efficiency")});
   const std::vector<double> zero(all.size(), 0);
@@ -243,13 +218,6 @@ std::vector<Column> columns_for(const std::vector<const Sample*>& samples, const
     if (std::any_of(slopes.begin(), slopes.end(),
                     [&](const std::vector<double>& row) { return std::abs(row[c]) > 1e-3; }))
       out.push_back(all[c]);
-  std::map<std::string, int> types;
-  for (const Sample* s : samples) ++types[s->type];
-  for (const auto& [type, n] : types)
-    if (n >= 2) out.push_back({cat(type_head, type), 1, type_spread, false});
-  for (const auto& [type, n] : types)
-    if (const double rate = n >= 3 ? own_rate(type, samples) : 0; rate > 0)
-      out.push_back({cat(type_rate, type), rate, type_spread, false});
   return out;
 }
 
@@ -283,18 +251,32 @@ Fit validated(const std::vector<const Sample*>& samples, const DeviceFile& devic
   }
 }
 
+// The same order on any machine.
+std::vector<const Sample*> shuffled(std::vector<const Sample*> v, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  for (std::size_t i = v.size(); i > 1; --i) std::swap(v[i - 1], v[random() % i]);
+  return v;
+}
+
+// The costs with what the samples took over what the constants say (near.h).
+CostFile with_measured(const std::vector<const Sample*>& samples, const DeviceFile& device,
+                       CostFile costs) {
+  costs.measured.clear();
+  std::vector<NearKernel> measured;
+  for (const Sample* s : samples) {
+    const double alone = predicted_us(*s, device, costs);
+    measured.push_back(point_of(s->work, alone));
+    measured.back().factor = s->us / alone;
+    measured.back().count = s->count;
+  }
+  costs.measured = std::move(measured);
+  return costs;
+}
+
 }  // namespace
 
 double predicted_us(const Sample& s, const DeviceFile& device, const CostFile& costs) {
-  sim::Plan plan;
-  plan.streams.resize(1);
-  sim::Launch l = typed_launch(s.work, device, costs);
-  l.hbm_read = std::llround(s.cold_bytes);
-  l.hbm_write = std::llround(s.cold_writes);
-  l.l2_bytes = std::llround(s.warm_bytes);
-  plan.launches.push_back(l);
-  const sim::Result r = sim::simulate(plan, params_of(device, costs, sim::Mode::ge_graph));
-  return std::max(1e-3, static_cast<double>(r.spans[0].end - r.spans[0].start) / 1e6);
+  return alone_us(calibrated_launch(s.work, s.moved, device, costs), s.moved, device, costs);
 }
 
 Calibration calibrate(const std::vector<Sample>& samples, const DeviceFile& device,
@@ -310,29 +292,42 @@ Calibration calibrate(const std::vector<Sample>& samples, const DeviceFile& devi
   const std::vector<double> before = residuals(all, device, start);
   out.before = error_of(all, before);
 
-  // Half of the shapes from the other half, both ways; shapes of a type go by turns.
+  // Half of the shapes from the other half, both ways, for several ways to halve them.
   using Tested = std::pair<std::vector<const Sample*>, std::vector<double>>;
   std::map<std::string, Tested> by_type;
   Tested held;
-  for (const std::size_t half : {0U, 1U}) {
-    std::vector<const Sample*> fit_on;
-    std::vector<const Sample*> test;
-    for (std::size_t i = 0; i < all.size(); ++i) (i % 2 == half ? fit_on : test).push_back(all[i]);
-    const Fit f = validated(fit_on, device, start, nullptr);
-    const std::vector<double> r = residuals(test, device, f.costs);
-    for (std::size_t i = 0; i < test.size(); ++i) {
-      for (Tested* t : {&held, &by_type[test[i]->type]}) {
-        t->first.push_back(test[i]);
-        t->second.push_back(r[i]);
+  for (std::uint32_t split = 0; split < halvings; ++split) {
+    Tested both;
+    const std::vector<const Sample*> order = shuffled(all, split);
+    for (const std::size_t half : {0U, 1U}) {
+      std::vector<const Sample*> fit_on;
+      std::vector<const Sample*> test;
+      for (std::size_t i = 0; i < order.size(); ++i)
+        (i % 2 == half ? fit_on : test).push_back(order[i]);
+      const CostFile costs =
+          with_measured(fit_on, device, validated(fit_on, device, start, nullptr).costs);
+      const std::vector<double> r = residuals(test, device, costs);
+      for (std::size_t i = 0; i < test.size(); ++i) {
+        for (Tested* t : {&both, &held, &by_type[test[i]->type]}) {
+          t->first.push_back(test[i]);
+          t->second.push_back(r[i]);
+        }
       }
     }
+    const FitError e = error_of(both.first, both.second);
+    out.lowest = split == 0 ? e.median : std::min(out.lowest, e.median);
+    out.highest = std::max(out.highest, e.median);
   }
   out.held_out = error_of(held.first, held.second);
-  for (const auto& [type, t] : by_type) out.by_type.emplace_back(type, error_of(t.first, t.second));
+  for (auto& [type, t] : by_type) {
+    out.by_type.emplace_back(type, error_of(t.first, t.second));
+    out.by_type.back().second.shapes /= halvings;
+  }
+  out.held_out.shapes /= halvings;
 
   const Fit f = validated(all, device, start, &out.refused);
-  out.costs = f.costs;
-  out.after = error_of(all, residuals(all, device, f.costs));
+  out.costs = with_measured(all, device, f.costs);
+  out.after = error_of(all, residuals(all, device, out.costs));
   for (std::size_t c = 0; c < f.columns.size(); ++c) {
     FittedConstant k;
     k.name = f.columns[c].name;
@@ -353,14 +348,35 @@ Calibration calibrate(const std::vector<Sample>& samples, const DeviceFile& devi
   return out;
 }
 
+namespace {
+
+nlohmann::ordered_json measured_json(const std::vector<NearKernel>& measured) {
+  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  for (const NearKernel& k : measured)
+    out.push_back({{"type", k.type},
+                   {"family", k.family},
+                   {"dtype", k.dtype},
+                   {"layout", k.layout},
+                   {"cube", k.cube},
+                   {"mnk", k.mnk},
+                   {"read", k.read},
+                   {"write", k.write},
+                   {"alone_us", k.alone_us},
+                   {"factor", k.factor},
+                   {"count", k.count}});
+  return out;
+}
+
+}  // namespace
+
 std::string cost_json(const Calibration& c, const std::string& source) {
   nlohmann::ordered_json j;
   j["name"] = "cost";
   j["doc"] = cat("Calibrated from ", source, "; constants without a fit are the built-in ones.");
-  j["held_out"] = {{"shapes", c.held_out.shapes},
-                   {"median_error", c.held_out.median},
-                   {"p90_error", c.held_out.p90},
-                   {"median_error_of_kernels", c.held_out.kernel_median}};
+  j["held_out"] = {
+      {"shapes", c.held_out.shapes}, {"median_error", c.held_out.median},
+      {"lowest_median", c.lowest},   {"highest_median", c.highest},
+      {"p90_error", c.held_out.p90}, {"median_error_of_kernels", c.held_out.kernel_median}};
   for (const Fact& f : c.costs.numbers.all) {
     nlohmann::ordered_json& n = j["numbers"][f.name];
     n = {{"value", f.value}, {"unit", f.unit}, {"source", f.source}, {"certainty", f.certainty}};
@@ -373,6 +389,8 @@ std::string cost_json(const Calibration& c, const std::string& source) {
       n["others"] = {fmt::format("{:.6g} before the calibration", k.was)};
     }
   }
+  // What is measured is relative to the constants above.
+  j["measured"] = measured_json(c.costs.measured);
   return j.dump(1) + "\n";
 }
 
@@ -404,6 +422,9 @@ std::string calibration_text(const Calibration& c, const ProfileSamples& p) {
   line("error before", c.before);
   line("error of the fit", c.after);
   line("error held out (half from half)", c.held_out);
+  out += fmt::format("{:<36} {:.1f} to {:.1f} %\n",
+                     fmt::format("  medians of {} random halvings", halvings), 100 * c.lowest,
+                     100 * c.highest);
   return out;
 }
 

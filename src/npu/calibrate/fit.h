@@ -27,6 +27,7 @@ struct Calibration {
   std::vector<std::string> refused;  // no better than before on shapes left out (VN-102)
   CostFile costs;                    // with them
   FitError before, after, held_out;  // held out: half of the shapes from the other half
+  double lowest = 0, highest = 0;    // median held out of the random halvings
   std::vector<std::pair<std::string, FitError>> by_type;  // held out
 };
 
@@ -35,7 +36,8 @@ double predicted_us(const Sample& s, const DeviceFile& device, const CostFile& c
 
 // Least squares on log residuals; constants are pulled towards what they were, so that few samples
 // move little. A constant that does no better than before on shapes left out one at a time stays as
-// it was. Throws TK1432 for fewer than 4 samples.
+// it was. What constants leave unsaid of each kernel is kept with it (near.h). Throws TK1432 for
+// fewer than 4 samples.
 Calibration calibrate(const std::vector<Sample>& samples, const DeviceFile& device,
                       const CostFile& start);
 

@@ -200,9 +200,14 @@ Microbench read_microbench(const std::string& json, const std::string& file, dou
     s.type = text_of("type");
     const double us = time_of(row, "us");
     ++out.samples.kernels;
-    const KernelRow kernel{s.type, text_of("in_shapes"), text_of("in_types"), text_of("out_shapes"),
-                           text_of("out_types")};
-    if (!work_of(kernel, Core::unknown, l2_bytes, &s)) {
+    const KernelRow kernel{s.type,
+                           text_of("in_shapes"),
+                           text_of("in_types"),
+                           text_of("out_shapes"),
+                           text_of("out_types"),
+                           "",
+                           ""};
+    if (!work_of(kernel, Core::unknown, l2_bytes, {}, &s)) {
       ++out.samples.left_out[s.type];
       continue;
     }

@@ -11,12 +11,11 @@
 
 namespace tk {
 
-// Kernels alike. Bytes of `work.operands` refer to no tensor: weights of a product are read from
-// HBM, all else is in L2 as far as it fits.
+// Kernels alike. Bytes of `work.operands` refer to no tensor.
 struct Sample {
   std::string type, shapes, core;
   KernelWork work;
-  double cold_bytes = 0, cold_writes = 0, warm_bytes = 0;
+  Moved moved;
   double us = 0;  // median
   int count = 0;  // kernels, without the first of each step and outliers
 };
@@ -30,12 +29,15 @@ struct ProfileSamples {
   double mhz = 0;                               // from the frequency track; 0: not collected
 };
 
-// A kernel in the profiler's words.
+// A kernel in the profiler's words. Formats may be empty.
 struct KernelRow {
-  std::string type, in_shapes, in_types, out_shapes, out_types;
+  std::string type, in_shapes, in_types, out_shapes, out_types, in_formats, out_formats;
 };
 // The work and the bytes of a sample; false where they cannot be told. `core` may be unknown.
-bool work_of(const KernelRow& row, Core core, double l2_bytes, Sample* sample);
+// `cold` says for each input whether it comes from HBM; empty: the weight of a product and the
+// cache of attention do, all else is in L2. What is more than half of L2 never is.
+bool work_of(const KernelRow& row, Core core, double l2_bytes, const std::vector<char>& cold,
+             Sample* sample);
 
 // Throws TK1430 for a profile without shapes or types (Level0), of this CPU, or with fewer than 50
 // kernels.
