@@ -7,8 +7,7 @@ namespace tk {
 namespace {
 
 // How fast a kernel stops being near. Chosen for the smallest error of halves told from halves over
-// the three public profiles of docs/virtual-npu.md together; each may be halved or doubled without
-// much harm.
+// the three public profiles of docs/virtual-npu.md together.
 constexpr double of_time = 7.5, of_read = 0.2, of_write = 0.5, of_size = 1;  // a factor of e
 constexpr double of_dtype = 1.25, of_layout = 1;
 constexpr double least_bytes = 5120;                         // below it a kernel is all head
