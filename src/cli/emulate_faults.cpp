@@ -40,7 +40,12 @@ void damage(const std::string& profile, const Faults& faults) {
     const fs::path trace = tables / "trace_view.json";
     fs::resize_file(trace, fs::file_size(trace) * 2 / 3);
   }
-  if (faults.run_failed) fs::remove_all(tables);
+  if (faults.run_failed) {
+    fs::remove_all(tables);
+    write_file(fs::path(profile) / "run.log",
+               "emulated by tokamak simulate\n[ERROR] msprof: run failed, the tables were not "
+               "written\n");
+  }
 }
 
 }  // namespace tk::cli

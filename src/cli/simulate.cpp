@@ -170,7 +170,7 @@ int one_rank(const SimulateSubject& subject, const SimulateFlags& f, const Npu& 
   }
   Outputs out{to_json(s), {}};
   out.runs.push_back({&s.plan, &s.params, &s.spans, s.begin,
-                      producer_of(s.device, s.scene, s.cost_id), 0, false,
+                      producer_of(s.device, s.scene, s.cost_id), 0, 0, false,
                       std::move(disturbed.mhz_from)});
   return show(f, out.json, summary_text(s), write_outputs(f, s.plan, out, faults));
 }
@@ -183,8 +183,8 @@ int all_ranks(const SimulateSubject& subject, const SimulateFlags& f, const Npu&
   Outputs out{to_json(s), {}};
   for (std::size_t r = 0; r < s.ranks.size(); ++r)
     out.runs.push_back({&s.plan, &s.params, &s.ranks[r].spans, s.begin,
-                        producer_of(s.device, s.scene, s.cost_id), static_cast<int>(r), true,
-                        disturbed.mhz_from});
+                        producer_of(s.device, s.scene, s.cost_id), static_cast<int>(r),
+                        static_cast<int>(s.ranks.size()), true, disturbed.mhz_from});
   return show(f, out.json, ranks_text(s), write_outputs(f, s.plan, out, faults));
 }
 

@@ -100,7 +100,9 @@ std::string write_simulated_profile(const SimulatedRun& run, const std::string& 
   t.collectives = std::move(collectives);
   for (const auto& [time, mhz] : run.mhz_from)
     t.trace.frequency.emplace_back(std::max<Ns>(0, (time - run.begin) / ps_of_ns), mhz);
-  return write_profile(t, folder, {run.producer, run.rank, "Level1", std::move(counters)}).string();
+  return write_profile(t, folder,
+                       {run.producer, run.rank, "Level1", std::move(counters), run.world_size})
+      .string();
 }
 
 std::string sweep_json(const std::vector<SweepPoint>& points, const std::string& model,

@@ -16,7 +16,7 @@ struct SimulatedRun {
   const std::vector<sim::Span>* spans = nullptr;  // by start
   sim::Ps begin = 0;                              // of the step
   std::string producer;
-  int rank = 0;
+  int rank = 0, world_size = 0;  // of all ranks
   bool knows_peers = false;  // all ranks ran: waiting is told from transfer
   std::vector<std::pair<sim::Ps, std::int32_t>> mhz_from;  // the clock, by time
 };

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/error.h"
 #include "npu/kernel_types.h"
 #include "npu/kv_lengths.h"
 #include "npu/lower_graph.h"

@@ -49,7 +49,7 @@ const Operand* weight_of(const Step& step, const KernelWork& k, const sim::Span&
 // Bytes that have passed through memory and L2 up to a time, from all spans as if even in each.
 class Traffic {
  public:
-  Traffic(const std::vector<sim::Span>& spans) : spans_(spans) {}
+  explicit Traffic(const std::vector<sim::Span>& spans) : spans_(spans) {}
   struct Bytes {
     double hbm = 0, l2 = 0;
   };

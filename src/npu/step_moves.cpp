@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
-#include <numeric>
 
 #include "base/error.h"
 #include "npu/prefetch.h"

@@ -315,8 +315,10 @@ fs::path write_profile(const Timeline& t, const fs::path& folder, const WriteOpt
       {"experimental_config", {{"_profiler_level", o.level}, {"_aic_metrics", "ACL_AICORE_NONE"}}}};
   write_json(root / fmt::format("profiler_info_{}.json", o.rank),
              {{"config", config}, {"rank_id", o.rank}, {"producer", o.producer}});
-  write_json(root / "profiler_metadata.json",
-             {{"ENV_VARIABLES", json::object()}, {"producer", o.producer}});
+  json metadata = {{"ENV_VARIABLES", json::object()}, {"producer", o.producer}};
+  if (o.world_size > 0)
+    metadata["distributed_info"] = {{"world_size", o.world_size}, {"rank", o.rank}};
+  write_json(root / "profiler_metadata.json", metadata);
   return root;
 }
 
