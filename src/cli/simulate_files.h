@@ -17,7 +17,7 @@ struct SimulatedRun {
   sim::Ps begin = 0;                              // of the step
   std::string producer;
   int rank = 0, world_size = 0;  // of all ranks
-  bool knows_peers = false;  // all ranks ran: waiting is told from transfer
+  bool knows_peers = false;      // all ranks ran: waiting is told from transfer
   std::vector<std::pair<sim::Ps, std::int32_t>> mhz_from;  // the clock, by time
 };
 std::string producer_of(const std::string& device, const Scene& scene, const std::string& cost_id);

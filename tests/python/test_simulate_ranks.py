@@ -97,7 +97,7 @@ def test_experts_of_each_rank(simulate, shared_models):  # noqa: F811
     model = next(iter(sorted((shared_models / "large").glob("*235b*.pt2"))), None)
     if model is None:
         pytest.skip("no large model of experts")
-    options = (model, "--ep", 4, "--batch", 64, "--kv", 512, "--ranks", "all", "--json")
+    options = (model, "--ep", 4, "--batch", 2048, "--kv", 512, "--ranks", "all", "--json")
     even = json.loads(simulate(*options).stdout)
     skewed = json.loads(simulate(*options, "--zipf", 1.2).stdout)
     assert skewed["step_ms"] > even["step_ms"]
