@@ -11,107 +11,17 @@
 #include "base/file.h"
 #include "cli/calibrate.h"
 #include "cli/cli.h"
+#include "cli/emulate_faults.h"
 #include "cli/simulate_files.h"
 #include "cli/simulate_modes.h"
-#include "cli/subject.h"
-#include "npu/lower_config.h"
+#include "cli/simulate_subject.h"
 #include "npu/lower_graph.h"
+#include "npu/plan_json.h"
 #include "npu/validation.h"
 #include "trial/optimize.h"
 
 namespace tk::cli {
 namespace {
-
-struct Flags {
-  std::string model, out, target, device, phase = "decode", mode = "ge_graph", without, explain,
-                                          sweep, costs, cases, configs, unknown_op, replay;
-  std::vector<std::string> compare, calibrate;
-  std::int64_t batch = 1, kv = 4096, tokens = 0, tp = 1, ep = 1, block_size = 128;
-  double zipf = 0;
-  double warm_up_s = 0;
-  bool modes = false;
-  bool device_info = false, streams = false, no_fuse = false, json = false, quiet = false;
-};
-
-// What is timed: a graph of the phase, or a config.
-struct Subject {
-  std::string name;
-  std::optional<Graph> graph;
-  std::string config, file;
-};
-
-Subject open_subject(const Flags& f, Target target) {
-  Subject s;
-  if (f.model.empty())
-    throw UserError("TK1410", "there is no model to simulate")
-        .help("give a .pt2, a folder that optimize made, or a config.json");
-  if (f.model.ends_with(".json")) {
-    s.name = std::filesystem::path(f.model).stem().string();
-    s.file = f.model;
-    s.config = read_file(f.model);
-    return s;
-  }
-  SubjectOptions o;
-  o.target = target;
-  o.prefill = f.phase == "prefill";
-  o.fuse = !f.no_fuse;
-  o.block_size = f.block_size;
-  SubjectGraph opened = open_graph(f.model, o);
-  s.name = std::move(opened.name);
-  s.graph = std::move(opened.graph);
-  return s;
-}
-
-struct Npu {
-  DeviceFile file;
-  CostFile costs;
-  sim::Mode mode;
-};
-
-// kv counts the tokens before this step's.
-Step lower(const Subject& s, const Flags& f, std::int64_t batch) {
-  const bool prefill = f.phase == "prefill";
-  const std::int64_t query = f.tokens > 0 ? f.tokens : prefill ? 1024 : 1;
-  const std::int64_t past = prefill ? 0 : f.kv;
-  if (batch > (1 << 24) || query > (1 << 24) || f.kv > (1 << 28))
-    throw UserError("TK1413", cat("a step of ", batch, " sequences with ", query,
-                                  " new tokens and ", f.kv, " before them is too large"))
-        .help("at most 2^24 sequences, 2^24 new tokens and 2^28 in the cache of each");
-  if (s.graph) {
-    StepShape shape;
-    shape.tokens = batch * query;
-    shape.sequences = batch;
-    shape.kv_len = past + query;
-    shape.block_size = f.block_size;
-    return lower_graph(*s.graph, shape, {f.tp, f.ep, f.zipf, f.streams});
-  }
-  ConfigStep c;
-  c.prefill = prefill;
-  c.sequences = batch;
-  c.query_len = query;
-  c.kv_len = past;
-  c.attn_tp = f.tp;
-  c.ep = f.ep;
-  c.attn_dp = std::max<std::int64_t>(1, f.ep / f.tp);
-  c.moe_tp = f.ep == 1 ? f.tp : 1;
-  c.streams = f.streams;
-  c.zipf = f.zipf;
-  return lower_config(s.config, s.file, c);
-}
-
-Simulation simulate(const Subject& s, const Flags& f, const Npu& d, std::int64_t batch) {
-  const Step step = lower(s, f, batch);
-  Scene scene;
-  scene.model = s.name;
-  scene.phase = f.phase;
-  scene.batch = batch;
-  scene.tokens = batch * (f.tokens > 0 ? f.tokens : f.phase == "prefill" ? 1024 : 1);
-  scene.kv = f.phase == "prefill" ? 0 : f.kv;
-  scene.tp = f.tp;
-  scene.ep = f.ep;
-  scene.without = f.without;
-  return simulate_step(step, d.file, d.costs, d.mode, std::move(scene), parse_effects(f.without));
-}
 
 // "batch=1..256" or "batch=1..256:8".
 std::vector<std::int64_t> parse_sweep(const std::string& text) {
@@ -130,11 +40,11 @@ std::vector<std::int64_t> parse_sweep(const std::string& text) {
   return out;
 }
 
-int sweep(const Subject& s, const Flags& f, const Npu& d, Progress& progress) {
+int sweep(const SimulateSubject& s, const SimulateFlags& f, const Npu& d, Progress& progress) {
   std::vector<SweepPoint> points;
   for (const std::int64_t batch : parse_sweep(f.sweep)) {
     progress(cat("batch ", batch));
-    const Simulation r = simulate(s, f, d, batch);
+    const Simulation r = simulate_batch(s, f, d, batch);
     points.push_back(
         {batch, r.scene.tokens, r.step_ms(), static_cast<double>(r.weight_bytes + r.state_bytes)});
   }
@@ -162,11 +72,11 @@ int sweep(const Subject& s, const Flags& f, const Npu& d, Progress& progress) {
 }
 
 // Eager against both graph modes, with the verdict on capture (GM-52, GM-63).
-int modes(const Subject& s, const Flags& f, Npu d) {
+int modes(const SimulateSubject& s, const SimulateFlags& f, Npu d) {
   std::vector<ModeRow> rows;
   for (const sim::Mode mode : {sim::Mode::eager, sim::Mode::npugraph_ex, sim::Mode::ge_graph}) {
     d.mode = mode;
-    rows.push_back({mode, simulate(s, f, d, f.batch).step_ms(), band_of(band_kind(mode))});
+    rows.push_back({mode, simulate_batch(s, f, d, f.batch).step_ms(), band_of(band_kind(mode))});
   }
   if (f.json)
     std::cout << modes_json(rows, f.warm_up_s);
@@ -182,7 +92,7 @@ std::string result_text(const std::string& path) {
                        : std::filesystem::path(path));
 }
 
-int cases(const Flags& f, const CostFile& costs) {
+int cases(const SimulateFlags& f, const CostFile& costs) {
   const std::string folder =
       f.configs.empty() ? (std::filesystem::path(f.cases).parent_path() / "model_configs").string()
                         : f.configs;
@@ -201,7 +111,93 @@ int cases(const Flags& f, const CostFile& costs) {
   return 0;
 }
 
-int run(const Flags& f) {
+// simulation.json, the Plan where it was asked for, and the profiler's files of each rank.
+struct Outputs {
+  std::string json;
+  std::vector<SimulatedRun> runs;
+};
+
+std::vector<std::string> write_outputs(const SimulateFlags& f, const sim::Plan& plan,
+                                       const Outputs& out, const Faults& faults) {
+  std::vector<std::string> written;
+  if (!f.write_plan.empty()) write_file(f.write_plan, plan_to_json(plan));
+  if (f.out.empty()) return written;
+  const std::filesystem::path folder = f.out;
+  std::filesystem::create_directories(folder);
+  write_file(folder / "simulation.json", out.json);
+  for (SimulatedRun run : out.runs) {
+    const bool last = run.rank + 1 == static_cast<int>(out.runs.size());
+    if (faults.missing_rank && last) continue;
+    if (faults.any()) run.producer += cat("; faults: ", f.faults);
+    const std::filesystem::path to = out.runs.size() > 1 ? folder / cat("rank_", run.rank) : folder;
+    written.push_back(write_simulated_profile(run, to.string()));
+    damage(written.back(), faults);
+  }
+  return written;
+}
+
+int show(const SimulateFlags& f, const std::string& json, const std::string& text,
+         const std::vector<std::string>& profiles) {
+  if (f.json) {
+    std::cout << json;
+    return 0;
+  }
+  fmt::print("{}", text);
+  for (const std::string& p : profiles) fmt::print("profile         {}\n", p);
+  return 0;
+}
+
+// Half of the clock from the middle of the second step on.
+Disturbance disturbance_of(const Faults& faults, sim::Ps begin, sim::Ps step, std::int32_t mhz) {
+  Disturbance d;
+  d.stalled = faults.ai_cpu_stall;
+  if (faults.clock_drop) d.mhz_from = {{begin, mhz}, {begin + step / 2, mhz / 2}};
+  return d;
+}
+
+int one_rank(const SimulateSubject& subject, const SimulateFlags& f, const Npu& d,
+             const Faults& faults) {
+  if (faults.missing_rank)
+    throw UserError("TK1458", "a rank cannot be missing where one is simulated")
+        .help("add --ranks all");
+  Simulation s = simulate_batch(subject, f, d, f.batch);
+  Disturbance disturbed = disturbance_of(faults, s.begin, s.step, s.params.mhz);
+  if (faults.clock_drop || faults.ai_cpu_stall)
+    s = simulate_batch(subject, f, d, f.batch, disturbed);
+  if (!f.explain.empty()) {
+    fmt::print("{}", explain_text(s, d.file, d.costs, f.explain));
+    return 0;
+  }
+  Outputs out{to_json(s), {}};
+  out.runs.push_back({&s.plan, &s.params, &s.spans, s.begin,
+                      producer_of(s.device, s.scene, s.cost_id), 0, 0, false,
+                      std::move(disturbed.mhz_from)});
+  return show(f, out.json, summary_text(s), write_outputs(f, s.plan, out, faults));
+}
+
+int all_ranks(const SimulateSubject& subject, const SimulateFlags& f, const Npu& d,
+              const Faults& faults) {
+  RanksSimulation s = simulate_all_ranks(subject, f, d);
+  const Disturbance disturbed = disturbance_of(faults, s.begin, s.step, s.params.mhz);
+  if (faults.clock_drop || faults.ai_cpu_stall) s = simulate_all_ranks(subject, f, d, disturbed);
+  Outputs out{to_json(s), {}};
+  for (std::size_t r = 0; r < s.ranks.size(); ++r)
+    out.runs.push_back({&s.plan, &s.params, &s.ranks[r].spans, s.begin,
+                        producer_of(s.device, s.scene, s.cost_id), static_cast<int>(r),
+                        static_cast<int>(s.ranks.size()), true, disturbed.mhz_from});
+  return show(f, out.json, ranks_text(s), write_outputs(f, s.plan, out, faults));
+}
+
+// A Plan that was written before, or by hand.
+int run_plan(const SimulateFlags& f, const Npu& d) {
+  const sim::Plan plan = plan_from_json(read_file(f.plan), f.plan);
+  sim::SimOptions options;
+  options.without = parse_effects(f.without);
+  const sim::Result r = sim::simulate(plan, params_of(d.file, d.costs, plan.mode), options);
+  return show(f, plan_run_json(plan, r), plan_run_text(plan, r), {});
+}
+
+int run(const SimulateFlags& f) {
   Progress progress(f.quiet || f.json);
   if (!f.compare.empty()) {
     fmt::print("{}", compare_text(result_text(f.compare[0]), f.compare[0],
@@ -229,8 +225,12 @@ int run(const Flags& f) {
   if (!f.calibrate.empty()) return calibrate_from(f.calibrate, f.out, d.file, d.costs);
   if (!f.replay.empty()) return replay_of(f.replay, d.file, d.costs);
   parse_effects(f.without);
+  if (!f.plan.empty()) return run_plan(f, d);
+  const Faults faults = parse_faults(f.faults);
+  if (faults.any() && f.out.empty())
+    throw UserError("TK1458", "faults are made in files, and none are written").help("add -o DIR");
   progress(cat("reading ", f.model));
-  const Subject subject = open_subject(f, target);
+  const SimulateSubject subject = open_subject(f, target);
   if (subject.graph && f.unknown_op.empty()) {
     const std::vector<std::string> unknown = unknown_operators(*subject.graph);
     if (!unknown.empty()) {
@@ -247,31 +247,13 @@ int run(const Flags& f) {
   if (f.modes) return modes(subject, f, d);
   if (!f.sweep.empty()) return sweep(subject, f, d, progress);
   progress("simulating");
-  const Simulation s = simulate(subject, f, d, f.batch);
-  if (!f.explain.empty()) {
-    fmt::print("{}", explain_text(s, d.file, d.costs, f.explain));
-    return 0;
-  }
-  const std::string json = to_json(s);
-  std::string profile;
-  if (!f.out.empty()) {
-    std::filesystem::create_directories(f.out);
-    write_file(std::filesystem::path(f.out) / "simulation.json", json);
-    profile = write_simulated_profile(s, f.out);
-  }
-  if (f.json) {
-    std::cout << json;
-  } else {
-    fmt::print("{}", summary_text(s));
-    if (!profile.empty()) fmt::print("profile         {}\n", profile);
-  }
-  return 0;
+  return f.ranks.empty() ? one_rank(subject, f, d, faults) : all_ranks(subject, f, d, faults);
 }
 
 }  // namespace
 
 void add_simulate(CLI::App& app, int* exit_code) {
-  auto f = std::make_shared<Flags>();
+  auto f = std::make_shared<SimulateFlags>();
   CLI::App* c = app.add_subcommand("simulate", "How long a step would take on an NPU, and why");
   c->add_option("model", f->model,
                 "A .pt2, a folder with one or that optimize made, a config.json");
@@ -294,12 +276,32 @@ void add_simulate(CLI::App& app, int* exit_code) {
   c->add_option("--mode", f->mode, "eager, npugraph_ex or ge_graph")->capture_default_str();
   c->add_flag("--modes", f->modes, "All three modes, and whether capture pays");
   c->add_option("--warm-up", f->warm_up_s,
-                "With --modes: seconds that compiling and capturing take; gives the break-even")
+                "Seconds that compiling and capturing take: for --modes and --on-miss recapture")
       ->check(CLI::Range(0.0, 1e9));
   c->add_flag("--streams", f->streams, "Shared experts on a stream of their own");
   c->add_flag("--no-fuse", f->no_fuse, "A captured model's cached graph without fused operators");
   c->add_option("--unknown-op", f->unknown_op, "bytes: unknown operators cost what they move")
       ->check(CLI::IsMember({"bytes"}));
+  c->add_option("--ranks", f->ranks, "all: each rank with its own lengths and experts, not one")
+      ->check(CLI::IsMember({"all"}));
+  c->add_option("--lengths", f->lengths,
+                "Tokens in the cache of each sequence: 4096,512; groups of ranks apart by /");
+  c->add_option("--superkernel", f->superkernel,
+                "attention, moe, layer, all, auto, or a file with a module a line");
+  c->add_option("--prefetch", f->prefetch, "auto: weights into L2 while the memory is free")
+      ->check(CLI::IsMember({"auto"}));
+  c->add_option("--core-limit", f->core_limits,
+                "Cube and vector cores at most: 12:24, or 2=8:16 of stream 2");
+  c->add_flag("--dynamic", f->dynamic, "A graph of dynamic shapes: the host tiles each operator");
+  c->add_option("--buckets", f->buckets, "Batches that were captured: 1,4,8; others are padded");
+  c->add_option("--on-miss", f->on_miss, "What a batch above all buckets does")
+      ->check(CLI::IsMember({"eager", "recapture"}))
+      ->capture_default_str();
+  c->add_option("--plan", f->plan, "A Plan as --write-plan makes it, in place of a model");
+  c->add_option("--write-plan", f->write_plan, "A file for the Plan that is simulated");
+  c->add_option("--emulate-faults", f->faults,
+                "Faults in the files of -o: cut-trace, missing-rank, clock-drop, run-failed, "
+                "ai-cpu-stall");
   c->add_option("--without", f->without, "Effects to leave out, apart by commas");
   c->add_option("--explain", f->explain, "A kernel by name or type, term by term");
   c->add_option("--compare", f->compare, "Two folders that simulate -o wrote")->expected(2);

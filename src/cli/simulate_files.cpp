@@ -45,18 +45,42 @@ PipeCounters counters_of(const sim::Span& span, const sim::Launch& l, const sim:
   return c;
 }
 
+// VN-72: what of a collective's time it waited for others, and what it moved after that.
+CollectiveTime collective_of(const sim::Plan& plan, const sim::Launch& l, const sim::LaunchText& t,
+                             const sim::Span& span, Ns duration) {
+  const sim::Collective& c = plan.collectives[static_cast<std::size_t>(l.collective)];
+  CollectiveTime out;
+  out.step = "1";
+  out.name = t.name;
+  out.group = cat(c.group);
+  out.elapse = static_cast<double>(duration);
+  out.wait = std::min(out.elapse, static_cast<double>(span.peers) / ps_of_ns);
+  out.transit = out.elapse - out.wait;
+  out.megabytes = static_cast<double>(c.bytes) / 1e6;
+  out.bandwidth = out.transit > 0 ? static_cast<double>(c.bytes) / out.transit : 0;
+  return out;
+}
+
 }  // namespace
 
-std::string write_simulated_profile(const Simulation& s, const std::string& folder) {
+std::string producer_of(const std::string& device, const Scene& scene, const std::string& cost_id) {
+  return cat("tokamak simulate ", device, " ", scene.mode, ", costs ", cost_id);
+}
+
+std::string write_simulated_profile(const SimulatedRun& run, const std::string& folder) {
+  const sim::Plan& plan = *run.plan;
   std::vector<KernelText> kernels;
   std::vector<PipeCounters> counters;
-  for (const sim::Span& span : s.spans) {
-    const sim::Launch& l = s.plan.launches[static_cast<std::size_t>(span.launch)];
-    const sim::LaunchText& t = s.plan.texts[static_cast<std::size_t>(l.text)];
+  std::vector<CollectiveTime> collectives;
+  std::int32_t first_stream = 0;
+  while (plan.streams[static_cast<std::size_t>(first_stream)].rank != run.rank) ++first_stream;
+  for (const sim::Span& span : *run.spans) {
+    const sim::Launch& l = plan.launches[static_cast<std::size_t>(span.launch)];
+    const sim::LaunchText& t = plan.texts[static_cast<std::size_t>(l.text)];
     KernelText k;
     // Both ends are rounded alike, so what follows still follows.
-    k.start = (span.start - s.begin) / ps_of_ns;
-    k.duration = (span.end - s.begin) / ps_of_ns - k.start;
+    k.start = (span.start - run.begin) / ps_of_ns;
+    k.duration = (span.end - run.begin) / ps_of_ns - k.start;
     k.name = t.name;
     k.type = t.type;
     k.core = core_name(l.engine);
@@ -64,16 +88,20 @@ std::string write_simulated_profile(const Simulation& s, const std::string& fold
     k.out_shapes = t.out_shapes;
     k.in_types = t.in_types;
     k.module = t.module;
-    k.stream = l.stream;
+    k.stream = l.stream - first_stream;
     k.step = 1;
     k.blocks = static_cast<std::uint32_t>(std::max<std::int32_t>(1, l.blocks));
+    if (run.knows_peers && l.engine == sim::Engine::communication)
+      collectives.push_back(collective_of(plan, l, t, span, k.duration));
     kernels.push_back(std::move(k));
-    counters.push_back(counters_of(span, l, s.params));
+    counters.push_back(counters_of(span, l, *run.params));
   }
-  const std::string producer =
-      cat("tokamak simulate ", s.device, " ", s.scene.mode, ", costs ", s.cost_id);
-  return write_profile(make_timeline(kernels, 0), folder,
-                       {producer, 0, "Level1", std::move(counters)})
+  Timeline t = make_timeline(kernels, 0);
+  t.collectives = std::move(collectives);
+  for (const auto& [time, mhz] : run.mhz_from)
+    t.trace.frequency.emplace_back(std::max<Ns>(0, (time - run.begin) / ps_of_ns), mhz);
+  return write_profile(t, folder,
+                       {run.producer, run.rank, "Level1", std::move(counters), run.world_size})
       .string();
 }
 

@@ -9,8 +9,21 @@
 
 namespace tk::cli {
 
+// One rank's launches as they ran, for the profiler's files.
+struct SimulatedRun {
+  const sim::Plan* plan = nullptr;
+  const sim::DeviceParams* params = nullptr;
+  const std::vector<sim::Span>* spans = nullptr;  // by start
+  sim::Ps begin = 0;                              // of the step
+  std::string producer;
+  int rank = 0, world_size = 0;  // of all ranks
+  bool knows_peers = false;      // all ranks ran: waiting is told from transfer
+  std::vector<std::pair<sim::Ps, std::int32_t>> mhz_from;  // the clock, by time
+};
+std::string producer_of(const std::string& device, const Scene& scene, const std::string& cost_id);
+
 // DIR/*_ascend_pt, marked as simulated by its producer (VN-141); returns that folder.
-std::string write_simulated_profile(const Simulation& s, const std::string& folder);
+std::string write_simulated_profile(const SimulatedRun& run, const std::string& folder);
 
 struct SweepPoint {
   std::int64_t batch = 0, tokens = 0;

@@ -64,6 +64,27 @@ Family family_of(const Node& node, const Cost& cost) {
   return Family::pointwise;
 }
 
+double vector_passes(std::string_view op) {
+  op.remove_prefix(op.find('.') + 1);
+  // An exponential, with what divides by its sum: as of the fused activations (8) and softmax (5).
+  for (const std::string_view name : {"silu", "gelu", "softplus", "mish"})
+    if (op == name) return 8;
+  for (const std::string_view name : {"softmax", "log_softmax"})
+    if (op == name) return 5;
+  for (const std::string_view name : {"exp", "log", "sin", "cos", "tanh", "sigmoid", "rsqrt",
+                                      "sqrt", "pow", "erf", "reciprocal", "div"})
+    if (op == name) return 4;
+  return 1;
+}
+
+bool reduces(std::string_view op) {
+  op.remove_prefix(op.find('.') + 1);
+  for (const std::string_view name :
+       {"sum", "mean", "amax", "amin", "max", "min", "argmax", "prod", "any", "all", "var"})
+    if (op == name) return true;
+  return false;
+}
+
 std::string_view profiler_dtype(DType dtype) {
   switch (dtype) {
     case DType::f32:

@@ -228,7 +228,12 @@ class Lowering {
       return v != nullptr && routed_.count(v) != 0;
     });
     if (routed && degrees_.ep > 1) mine /= static_cast<double>(degrees_.tp);
-    k.vector_bytes = cost.vector * 4 * mine;  // in f32 inside
+    double vector = cost.vector;
+    if (k.default_rule && cost.cube == 0) vector *= vector_passes(n.op->name);
+    if (k.default_rule && reduces(n.op->name) && n.in(0) != nullptr)
+      vector =
+          static_cast<double>(bytes(*n.in(0))) / static_cast<double>(size_of(n.in(0)->type.dtype));
+    k.vector_bytes = vector * 4 * mine;  // in f32 inside
     std::vector<Operand> operands =
         is_grouped(n) ? grouped(n, &k, column, row) : plain(n, cost, &k, column || row);
     if (!is_grouped(n) && cost.cube > 0) products(n, cost, column, row, &k);
@@ -268,11 +273,14 @@ class Lowering {
       std::int64_t b = bytes(*v);
       if (of_state(*v)) {
         if (writes_state) continue;
-        b = std::min(b, left / static_cast<std::int64_t>(std::max<std::size_t>(1, caches--)));
+        const std::int64_t own =
+            std::min(b, left / static_cast<std::int64_t>(std::max<std::size_t>(1, caches--)));
+        left -= own;
+        b = std::min(b, whole_pages(own));
       } else {
         b = std::min(b, left);
+        left -= b;
       }
-      left -= b;
       if (split_weight && known_.count(v) != 0) weight_share_[v] = degrees_.tp;
       const int t = tensor_of(*v);
       b = std::min(step_.bytes_of(t), b / share(*v) / rows_share(*v) /
@@ -291,6 +299,14 @@ class Lowering {
     }
     if (k->family == Family::norm) k->parts = rows_of(n);
     return out;
+  }
+
+  // A cache is read by blocks (VN-27): what a sequence has of its last one counts as all of it.
+  std::int64_t whole_pages(std::int64_t bytes) const {
+    const std::int64_t blocks = (shape_.kv_len + shape_.block_size - 1) / shape_.block_size;
+    return static_cast<std::int64_t>(static_cast<double>(bytes) *
+                                     static_cast<double>(blocks * shape_.block_size) /
+                                     static_cast<double>(shape_.kv_len));
   }
 
   bool of_state(const Value& v) const {
@@ -321,8 +337,11 @@ class Lowering {
       throw UserError(
           "TK1414", cat(experts, " experts cannot be divided among ", degrees_.ep, " ranks (--ep)"))
           .in_module(n.loc != nullptr ? n.loc->module : "");
+    const std::int64_t rows_sent = degrees_.all_tokens > 0
+                                       ? rows_all * degrees_.all_tokens / shape_.tokens
+                                       : rows_all * degrees_.ep / degrees_.tp;
     const Spread s =
-        spread(experts, degrees_.ep, rows_all * degrees_.ep / degrees_.tp, degrees_.zipf);
+        spread(experts, degrees_.ep, rows_sent, degrees_.zipf, true, degrees_.rank % degrees_.ep);
     const std::int64_t local = degrees_.ep > 1 ? s.rows : rows_all;
     if (column || row || degrees_.ep > 1)
       weight_share_[&w] = degrees_.ep > 1 ? degrees_.ep : degrees_.tp;

@@ -26,7 +26,9 @@ SymEnv symbols_of(const StepShape& shape);
 struct Degrees {
   std::int64_t tp = 1, ep = 1;
   double zipf = 0;
-  bool streams = false;  // shared experts on a stream of their own
+  bool streams = false;         // shared experts on a stream of their own
+  std::int64_t rank = 0;        // of those that share the experts; 0 has the most wanted ones
+  std::int64_t all_tokens = 0;  // of all ranks that share the experts; 0: each has as many
 };
 
 // Operators whose time cannot be told from their inputs and results (VN-05): products and attention

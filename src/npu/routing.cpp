@@ -24,16 +24,19 @@ double expected_maximum(double n) {
 
 }  // namespace
 
-Spread spread(std::int64_t experts, std::int64_t ranks, std::int64_t rows, double zipf, bool even) {
+Spread spread(std::int64_t experts, std::int64_t ranks, std::int64_t rows, double zipf, bool even,
+              std::int64_t rank) {
   const std::vector<double> p = shares(experts, zipf);
   // Expert i lies on rank i mod ranks, so rank 0 has the most wanted one.
+  const auto first = static_cast<std::size_t>(rank);
   double mine = 0;
-  for (std::size_t i = 0; i < p.size(); i += static_cast<std::size_t>(ranks)) mine += p[i];
+  for (std::size_t i = first; i < p.size(); i += static_cast<std::size_t>(ranks)) mine += p[i];
   double got = mine * static_cast<double>(rows);
-  if (!even && ranks > 1) got += std::sqrt(got) * expected_maximum(static_cast<double>(ranks));
+  if (!even && ranks > 1 && rank == 0)
+    got += std::sqrt(got) * expected_maximum(static_cast<double>(ranks));
   got = std::min(got, static_cast<double>(rows));
   double hit = 0;
-  for (std::size_t i = 0; i < p.size(); i += static_cast<std::size_t>(ranks))
+  for (std::size_t i = first; i < p.size(); i += static_cast<std::size_t>(ranks))
     hit += 1 - std::pow(1 - std::min(1.0, p[i] / mine), got);
   return {std::max<std::int64_t>(1, std::llround(got)),
           std::max<std::int64_t>(1, std::llround(hit))};

@@ -115,19 +115,31 @@ std::uint32_t parse_effects(std::string_view text) {
   return bits;
 }
 
+sim::SimOptions step_options(sim::Mode mode, std::uint32_t without) {
+  sim::SimOptions options;
+  options.without = without;
+  options.steps = 2;
+  options.launch_ahead = mode != sim::Mode::eager;
+  return options;
+}
+
 Simulation simulate_step(const Step& step, const DeviceFile& device, const CostFile& costs,
                          sim::Mode mode, Scene scene, std::uint32_t without) {
+  return simulate_plan(step, plan_of(step, device, costs, mode), device, costs, std::move(scene),
+                       step_options(mode, without));
+}
+
+Simulation simulate_plan(const Step& step, sim::Plan plan, const DeviceFile& device,
+                         const CostFile& costs, Scene scene, const sim::SimOptions& options) {
+  const sim::Mode mode = plan.mode;
   Simulation s;
   s.scene = std::move(scene);
   s.scene.mode = mode_name(mode);
   s.device = device.name;
   s.cost_id = costs.id;
   s.params = params_of(device, costs, mode);
-  s.plan = plan_of(step, device, costs, mode);
-  sim::SimOptions options;
-  options.without = without;
-  options.steps = 2;
-  options.launch_ahead = mode != sim::Mode::eager;
+  s.options = options;
+  s.plan = std::move(plan);
   s.result = sim::simulate(s.plan, s.params, options);
   TK_CHECK(s.result.step_end.size() == 2, "two steps were asked for");
   s.begin = s.result.step_end[0];
@@ -169,11 +181,26 @@ std::string summary_text(const Simulation& s) {
   } else {
     out += cat("band            unknown: no published case of a ", s.band.kind, "\n");
   }
+  for (const StepGain& g : s.gains)
+    out += fmt::format(
+        "{:<15} {}\n                {:.3f} -> {:.3f} ms, {:.1f} % less ({:.1f} to {:.1f} % with "
+        "its guesses at 1.5 and 0.5 times): {}\n",
+        g.what, g.detail, g.before_ms, g.after_ms, 100 * g.gain(), 100 * g.low, 100 * g.high,
+        g.verdict);
   const sim::Bounds& b = s.result.bounds;
   out += fmt::format(
       "bounds          critical path {:.3f} ms, {} {:.3f} ms, serial {:.3f} ms (two "
       "steps)\n",
       us(b.critical_path) / 1e3, b.busiest_name, us(b.busiest) / 1e3, us(b.serial) / 1e3);
+  if (s.scene.bucket > 0)
+    out += fmt::format("bucket          {}: {} of its rows are padding\n", s.scene.bucket,
+                       s.scene.bucket - s.scene.batch);
+  if (s.scene.miss == "eager")
+    out += "bucket          missed: no captured batch is as large; runs eagerly\n";
+  if (s.scene.miss == "recapture")
+    out += fmt::format(
+        "bucket          missed: no captured batch is as large; captured first, {:.1f} s once\n",
+        s.scene.once_s);
   if (!s.scene.without.empty()) out += cat("without         ", s.scene.without, "\n");
   out += fmt::format(
       "memory          weights {:.2f} GiB, caches {:.2f} GiB of this rank; {:.3f} GB "

@@ -52,6 +52,9 @@ std::string to_json(const Simulation& s) {
   j["scene"] = {{"model", s.scene.model}, {"phase", s.scene.phase},   {"mode", s.scene.mode},
                 {"batch", s.scene.batch}, {"tokens", s.scene.tokens}, {"kv", s.scene.kv},
                 {"tp", s.scene.tp},       {"ep", s.scene.ep},         {"without", s.scene.without}};
+  if (s.scene.bucket > 0) j["scene"]["bucket"] = s.scene.bucket;
+  if (!s.scene.miss.empty())
+    j["scene"]["bucket_miss"] = {{"then", s.scene.miss}, {"once_s", s.scene.once_s}};
   j["step_ms"] = s.step_ms();
   j["band"] = {{"kind", s.band.kind},
                {"cases", s.band.cases},
@@ -106,6 +109,16 @@ std::string to_json(const Simulation& s) {
                                {"used", p.used},
                                {"evicted_unused", p.evicted_unused},
                                {"resident", p.resident}});
+  j["gains"] = Json::array();
+  for (const StepGain& g : s.gains)
+    j["gains"].push_back({{"what", g.what},
+                          {"detail", g.detail},
+                          {"before_ms", g.before_ms},
+                          {"after_ms", g.after_ms},
+                          {"gain", g.gain()},
+                          {"low", g.low},
+                          {"high", g.high},
+                          {"verdict", g.verdict}});
   j["default_rule_launches"] = s.default_rules;
   Json path = Json::array();
   const std::size_t n = s.result.critical_path.size();
@@ -140,13 +153,14 @@ std::string explain_text(const Simulation& s, const DeviceFile& device, const Co
         "and {} vector cores, {} wave(s)\n",
         t.name, t.module, t.place, t.in_shapes, us(span.start - s.begin), us(span.end - span.start),
         span.cubes, span.vectors, span.waves);
-    out += fmt::format("  {:<12} {:>10.3f} us\n", "head", us(l.head));
+    out += fmt::format("  {:<12} {:>10.3f} us\n", "head", us(span.head));
+    const auto alone = sim::terms_alone(s.plan, s.params, s.options, span);
     for (std::size_t i = 0; i < sim::term_count; ++i)
-      if (span.term[i] > 0 || span.alone[i] > 0)
+      if (span.term[i] > 0 || alone[i] > 0)
         out += fmt::format("  {:<12} {:>10.3f} us{}\n", sim::term_name(static_cast<sim::Term>(i)),
                            us(span.term[i]),
-                           span.alone[i] > 0 && span.alone[i] < span.term[i]
-                               ? fmt::format("  ({:.3f} us alone)", us(span.alone[i]))
+                           alone[i] > 0 && alone[i] < span.term[i]
+                               ? fmt::format("  ({:.3f} us alone)", us(alone[i]))
                                : "");
     out += fmt::format(
         "  bytes        HBM {} read, {} written; L2 {} moved, {} of them found there\n"

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "npu/kv_lengths.h"
 
 namespace tk {
 namespace {
@@ -168,9 +169,91 @@ sim::Launch calibrated_launch(const KernelWork& k, const Moved& moved, const Dev
   return l;
 }
 
-sim::Plan plan_of(const Step& step, const DeviceFile& device, const CostFile& costs,
-                  sim::Mode mode) {
+namespace {
+
+void check_options(const PlanOptions& options, sim::Mode mode) {
+  if (mode != sim::Mode::eager) return;
+  for (const CoreLimit& limit : options.limits)
+    if (limit.stream >= 0)
+      throw UserError("TK1451", cat("a core limit of stream ", limit.stream, " in eager mode"))
+          .help("an eager device has one limit: write CUBE:VECTOR, or choose a graph mode");
+  if (options.dynamic)
+    throw UserError("TK1455", "an eager step is no graph of dynamic shapes")
+        .help("choose --mode ge_graph or npugraph_ex; an eager host tiles each operator anyway");
+}
+
+// What the host takes to tile an operator of a dynamic graph (VN-53): element-wise operators and
+// indexing have little to choose. No source has a figure; a cost file may have better ones.
+sim::Ps tiling_time(Family family, const CostFile& costs) {
+  const bool small =
+      family == Family::pointwise || family == Family::gather || family == Family::cache;
+  const double us =
+      small ? costs.numbers.find("tiling_small_us", 5) : costs.numbers.find("tiling_us", 15);
+  return std::llround(us * 1e6);
+}
+
+// The device as a kernel that may take so many cores is tiled for.
+DeviceFile limited(DeviceFile device, const CoreLimit& limit) {
+  for (Fact& f : device.numbers.all) {
+    if (f.name == "cube_cores") f.value = std::min(f.value, static_cast<double>(limit.cube));
+    if (f.name == "vector_cores") f.value = std::min(f.value, static_cast<double>(limit.vector));
+  }
+  return device;
+}
+
+// A plain product becomes a mix when its rows are re-laid by the vector cores on the way (VN-26):
+// inner axis above 1000 and not in whole lines of 512 bytes, and more than 50 us of multiplying.
+bool is_relaid(const KernelWork& k, const sim::Launch& l, double mhz) {
+  constexpr double enough_us = 50;
+  if (l.engine != sim::Engine::ai_core || k.products.empty()) return false;
+  const std::int64_t inner = k.products.front().k;
+  return inner > 1000 && inner * k.bits / 8 % 512 != 0 &&
+         static_cast<double>(l.cube_cycles) > enough_us * mhz;
+}
+
+sim::Launch prefetch_launch() {
+  sim::Launch l;
+  l.engine = sim::Engine::prefetch;
+  return l;
+}
+
+// `typed(k, device)`: the launch by its type's costs.
+template <class Typed>
+sim::Launch kernel_launch(const KernelWork& k, const DeviceFile& device, const Typed& typed) {
+  if (k.prefetch) return prefetch_launch();
+  if (k.ai_cpu_us > 0) {
+    sim::Launch l;
+    l.engine = sim::Engine::ai_cpu;
+    l.fixed = std::llround(k.ai_cpu_us * 1e6);
+    return l;
+  }
+  if (k.kv_lengths.empty()) return typed(k, device);
+  const auto n = static_cast<std::int64_t>(k.kv_lengths.size());
+  const std::int64_t heads = std::max<std::int64_t>(1, k.products.front().groups / n);
+  const auto cores = static_cast<std::int64_t>(device.numbers.at("cube_cores"));
+  const double factor = imbalance(k.kv_lengths, heads, cores);
+  KernelWork busiest = k;
+  for (Product& p : busiest.products) p.n = std::llround(static_cast<double>(p.n) * factor);
+  busiest.vector_bytes *= factor;
+  sim::Launch l = typed(busiest, device);
+  // The core with most keys reads them alone, over its own port.
+  double read = 0;
+  for (const Operand& o : k.operands)
+    if (!o.write) read += static_cast<double>(o.bytes);
+  const double bytes_a_us = device.numbers.at("core_hbm_read") * device.numbers.at("mhz");
+  l.fixed = std::max<sim::Ps>(
+      l.fixed, std::llround(read * busiest_share(k.kv_lengths, heads, cores) / bytes_a_us * 1e6));
+  return l;
+}
+
+}  // namespace
+
+sim::Plan plan_of(const Step& step, const DeviceFile& device, const CostFile& costs, sim::Mode mode,
+                  const PlanOptions& options) {
+  check_options(options, mode);
+  const std::vector<CoreLimit>& limits = options.limits;
   sim::Plan plan;
+  plan.host_tiles = options.dynamic;
   plan.mode = mode;
   plan.groups = step.groups_;
   plan.traffic = step.traffic_;
@@ -216,21 +299,49 @@ sim::Plan plan_of(const Step& step, const DeviceFile& device, const CostFile& co
 
   // Layers repeat: kernels alike are looked up once.
   std::map<std::string, sim::Launch> alike;
-  const auto calibrated = [&](const KernelWork& k) {
-    const Moved moved = moved_by(k, step, device);
-    if (costs.measured.empty() || k.collective) return launch_of(k, device, costs);
-    std::string key = cat(k.type, " ", k.in_types, " ", k.vector_bytes, " ", moved.cold, " ",
+  const auto typed = [&](const KernelWork& k, const DeviceFile& on) {
+    if (costs.measured.empty() || k.collective) return launch_of(k, on, costs);
+    const Moved moved = moved_by(k, step, on);
+    std::string key = cat(on.numbers.at("cube_cores"), " ", on.numbers.at("vector_cores"), " ",
+                          k.type, " ", k.in_types, " ", k.vector_bytes, " ", moved.cold, " ",
                           moved.warm, " ", k.parts, " ", k.bits);
     for (const Product& p : k.products) key += cat(" ", p.m, "x", p.n, "x", p.k, "x", p.groups);
     const auto [it, fresh] = alike.try_emplace(std::move(key));
-    if (fresh) it->second = calibrated_launch(k, moved, device, costs);
+    if (fresh) it->second = calibrated_launch(k, moved, on, costs);
     return it->second;
   };
+  std::vector<const CoreLimit*> limit_of(n_streams, nullptr);
+  std::vector<DeviceFile> narrow(n_streams);
+  for (std::size_t s = 0; s < n_streams; ++s) {
+    for (const CoreLimit& limit : limits)
+      if (limit.stream < 0 || static_cast<std::size_t>(limit.stream) == s) limit_of[s] = &limit;
+    if (limit_of[s] == nullptr) continue;
+    narrow[s] = limited(device, *limit_of[s]);
+    if (mode != sim::Mode::npugraph_ex) continue;
+    plan.streams[s].cube_limit = limit_of[s]->cube;
+    plan.streams[s].vector_limit = limit_of[s]->vector;
+  }
+  for (const CoreLimit& limit : limits) {
+    if (limit.stream >= streams)
+      throw UserError("TK1451", cat("a core limit of stream ", limit.stream, "; the step has ",
+                                    streams, " streams"))
+          .help(
+              "stream 0 is the main one, 1 that of collectives, 2 of what runs beside (--streams)");
+  }
+
   std::map<std::string, int> numbers;  // "MatMulV2" -> how many so far
   for (std::size_t i = 0; i < n; ++i) {
     const KernelWork& k = step.kernels_[i];
-    sim::Launch l = calibrated(k);
+    const auto of_stream = static_cast<std::size_t>(k.stream);
+    const CoreLimit* limit = limit_of[of_stream];
+    sim::Launch l = kernel_launch(k, limit != nullptr ? narrow[of_stream] : device, typed);
+    if (is_relaid(k, l, device.numbers.at("mhz"))) l.engine = sim::Engine::mix_aic;
     l.stream = k.stream;
+    if (options.dynamic) l.host = tiling_time(k.family, costs);
+    if (limit != nullptr && mode != sim::Mode::npugraph_ex) {
+      l.cube_limit = limit->cube;
+      l.vector_limit = limit->vector;
+    }
     l.host_sync = k.host_reads && mode == sim::Mode::eager;
     std::vector<sim::Access> accesses;
     for (const Operand& o : k.operands) {

@@ -57,11 +57,29 @@ struct KernelWork {
   std::vector<Operand> operands;
   int stream = 0;
   std::optional<sim::Collective> collective;
-  bool host_reads = false;    // an eager host needs its result before it goes on
-  bool default_rule = false;  // the operator has no cost rule of its own
+  std::vector<std::int64_t> kv_lengths;  // of an attention's sequences, where they differ
+  bool prefetch = false;                 // brings its weight into L2, on no cores (VN-60)
+  double ai_cpu_us = 0;                  // above 0: an AI CPU operator that takes so long (VN-54)
+  bool host_reads = false;               // an eager host needs its result before it goes on
+  bool default_rule = false;             // the operator has no cost rule of its own
 };
 
 enum class TensorKind : std::uint8_t { weight, state, activation };
+
+// Cores that kernels of a stream may take at most (VN-33); -1: of all streams.
+struct CoreLimit {
+  int stream = -1;
+  std::int32_t cube = 0, vector = 0;
+};
+
+struct PlanOptions {
+  // Of each kernel in ge_graph, of the stream in npugraph_ex, of the whole device in eager mode;
+  // kernels are tiled for the cores that they get.
+  std::vector<CoreLimit> limits;
+  // Shapes are not known when the graph is compiled: the host tiles each operator of a replay
+  // before it is launched (VN-53).
+  bool dynamic = false;
+};
 
 // Tensors get addresses when all is known: weights and states one after the other, activations in
 // an arena by their lifetime, so that what is reused is in L2 (VN-42).
@@ -69,12 +87,9 @@ class Step {
  public:
   int tensor(TensorKind storage, std::int64_t bytes);
   std::int64_t bytes_of(int tensor) const { return sizes_[static_cast<std::size_t>(tensor)]; }
-  bool is_state(int tensor) const {
-    return storage_[static_cast<std::size_t>(tensor)] == TensorKind::state;
-  }
-  bool is_activation(int tensor) const {
-    return storage_[static_cast<std::size_t>(tensor)] == TensorKind::activation;
-  }
+  bool is_state(int tensor) const { return kind_of(tensor) == TensorKind::state; }
+  TensorKind kind_of(int tensor) const { return storage_[static_cast<std::size_t>(tensor)]; }
+  bool is_activation(int tensor) const { return kind_of(tensor) == TensorKind::activation; }
   void add(KernelWork kernel) { kernels_.push_back(std::move(kernel)); }
   KernelWork& last() { return kernels_.back(); }
   const std::vector<KernelWork>& kernels() const { return kernels_; }
@@ -89,7 +104,8 @@ class Step {
   std::int32_t updates = 0;      // launches that npugraph_ex updates
 
  private:
-  friend sim::Plan plan_of(const Step&, const DeviceFile&, const CostFile&, sim::Mode);
+  friend sim::Plan plan_of(const Step&, const DeviceFile&, const CostFile&, sim::Mode,
+                           const PlanOptions&);
   std::int64_t total(TensorKind s) const;
   std::vector<std::int64_t> addresses() const;
   std::vector<TensorKind> storage_;
@@ -100,8 +116,10 @@ class Step {
 };
 
 // Launches in the order of the kernels; a kernel that reads what another stream wrote waits for it.
-sim::Plan plan_of(const Step& step, const DeviceFile& device, const CostFile& costs,
-                  sim::Mode mode);
+// TK1451 for a limit of a stream in eager mode, or of one that is not there; TK1455 for an eager
+// step that is to be a dynamic graph.
+sim::Plan plan_of(const Step& step, const DeviceFile& device, const CostFile& costs, sim::Mode mode,
+                  const PlanOptions& options = {});
 
 // The terms of one kernel as the simulator takes them, without addresses.
 sim::Launch launch_of(const KernelWork& kernel, const DeviceFile& device, const CostFile& costs);

@@ -184,6 +184,36 @@ void choose_device(Timeline& t, const ProfileOptions& options) {
 
 }  // namespace
 
+namespace {
+
+// AI CPU kernels are in no block; where they take much of a step that is said (VN-54).
+void warn_of_ai_cpu(Analysis& a) {
+  constexpr double much = 0.05;
+  const Timeline& t = a.timeline;
+  Ns sum = 0;
+  std::size_t count = 0;
+  const Kernel* longest = nullptr;
+  for (const std::uint32_t i : a.by_step[a.choice.step]) {
+    const Kernel& k = t.kernels[i];
+    if (k.core != Core::ai_cpu) continue;
+    sum += k.duration;
+    ++count;
+    if (longest == nullptr || k.duration > longest->duration) longest = &k;
+  }
+  const StepSummary& step = a.steps[a.choice.step];
+  const double share =
+      static_cast<double>(sum) / std::max(1.0, static_cast<double>(step.last - step.first));
+  if (longest == nullptr || share < much) return;
+  a.warnings.push_back(cat("ai_cpu_kernels: ", count, " AI CPU kernel", count == 1 ? "" : "s",
+                           " take ", show_ns(static_cast<double>(sum)), ", ",
+                           std::llround(100 * share), " % of the step; the longest is ",
+                           t.text(longest->name),
+                           ": replace the operator, or see it with "
+                           "--overview --keep-ai-cpu"));
+}
+
+}  // namespace
+
 std::unique_ptr<Analysis> analyse(const ProfileFiles& files, const ProfileOptions& options) {
   auto out = std::make_unique<Analysis>();
   Analysis& a = *out;
@@ -213,6 +243,7 @@ std::unique_ptr<Analysis> analyse(const ProfileFiles& files, const ProfileOption
   if (a.ops.size() == 0)
     throw UserError("TK0912", cat("step ", a.step().name, " holds only AI CPU kernels"))
         .help("choose another --step, or --overview --keep-ai-cpu");
+  warn_of_ai_cpu(a);
   a.gaps = std::make_unique<GapFinder>(t);
   a.overview = make_overview(t, a.steps, a.choice.step, a.ops, *a.gaps);
   guess_stage(a, options);

@@ -25,11 +25,13 @@ struct Collective {
 
 // By kind and group, in the order of their starts, all steps.
 std::map<std::string, std::vector<Collective>> collectives_of(const ProfileFiles& files,
-                                                              const ProfileOptions& o) {
+                                                              const ProfileOptions& o,
+                                                              int* world_size) {
   LoadOptions load;
   load.trace = files.kernels.empty();
   load.allow_truncated = o.allow_truncated;
   const Timeline t = load_profile(files, load);
+  *world_size = std::max(*world_size, t.info.world_size);
   const auto by_step = kernels_by_step(t);
   std::map<std::pair<std::string, std::string>, const CollectiveTime*> inside;  // step, name
   for (const CollectiveTime& c : t.collectives) inside.emplace(std::pair(c.step, c.name), &c);
@@ -58,14 +60,31 @@ std::map<std::string, std::vector<Collective>> collectives_of(const ProfileFiles
   return out;
 }
 
+// Of several ranks that were collected: those of the run that were not.
+std::string missing_ranks(const std::set<int>& present, int world_size) {
+  constexpr int most_named = 16;
+  const int missing = world_size - static_cast<int>(present.size());
+  if (present.empty() || missing <= 0) return {};
+  std::string out;
+  int named = 0;
+  for (int r = 0; r < world_size && named < most_named; ++r)
+    if (!present.contains(r)) out += cat(named++ > 0 ? ", " : "", r);
+  return cat("no profile of ", missing == 1 ? "rank " : "ranks ", out,
+             missing > named ? cat(" and ", missing - named, " more") : "", ", of ", world_size,
+             ": what others waited for there is not seen");
+}
+
 }  // namespace
 
 RankReport compare_ranks(const std::vector<ProfileFiles>& files, const ProfileOptions& options) {
   RankReport r;
   std::vector<std::map<std::string, std::vector<Collective>>> all;
+  int world_size = 0;
+  std::set<int> present;
   for (const ProfileFiles& f : files) {
     r.ranks.push_back(f.rank ? std::to_string(*f.rank) : f.folder.string());
-    all.push_back(collectives_of(f, options));
+    all.push_back(collectives_of(f, options, &world_size));
+    if (f.rank) present.insert(*f.rank);
   }
   r.last_count.assign(files.size(), 0);
   r.waiting.assign(files.size(), 0);
@@ -114,6 +133,8 @@ RankReport compare_ranks(const std::vector<ProfileFiles>& files, const ProfileOp
   }
   if (!r.reason.empty())
     r.reason = cat("not compared, as the ranks differ in their number: ", r.reason);
+  const std::string missing = missing_ranks(present, world_size);
+  if (!missing.empty()) r.reason += cat(r.reason.empty() ? "" : "; ", missing);
   std::stable_sort(r.collectives.begin(), r.collectives.end(),
                    [](const RankCollective& a, const RankCollective& b) {
                      return *std::max_element(a.waiting.begin(), a.waiting.end()) >

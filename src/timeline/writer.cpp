@@ -85,6 +85,13 @@ std::string counter_cells(const PipeCounters& c, Ns duration) {
   return out;
 }
 
+// VN-26: of a mix the cores of the side that follows, beside Block Num of the one that leads.
+int mixed_blocks(const Kernel& k, const PipeCounters* c) {
+  if (c == nullptr) return 0;
+  if (k.core == Core::mix_aic) return c->vectors;
+  return k.core == Core::mix_aiv ? c->cubes : 0;
+}
+
 std::string kernel_csv(const Timeline& t, const std::vector<PipeCounters>& collected) {
   const auto waits = wait_times(t);
   bool modules = false;
@@ -96,7 +103,7 @@ std::string kernel_csv(const Timeline& t, const std::vector<PipeCounters>& colle
     const Kernel& k = t.kernels[i];
     const std::string step = k.step < 0 ? "" : t.steps[static_cast<std::size_t>(k.step)];
     out += fmt::format(
-        "{},{},4294967295,{},{},{},{},{},{},{}\t,{},{},{},0,N/A,{},{},N/A,{},N/A,N/A,N/A{}", step,
+        "{},{},4294967295,{},{},{},{},{},{},{}\t,{},{},{},{},N/A,{},{},N/A,{},N/A,N/A,N/A{}", step,
         k.device,
         k.task >= 0  ? std::to_string(k.task)
         : k.has_task ? std::to_string(i)
@@ -104,6 +111,7 @@ std::string kernel_csv(const Timeline& t, const std::vector<PipeCounters>& colle
         k.stream >= 0 ? std::to_string(k.stream) : "N/A", cell(t.text(k.name)),
         cell(t.text(k.type)), k.has_task ? "dynamic" : "N/A", cell(t.text(k.core_text)),
         t.absolute_us(k.start), ns_to_us(k.duration), ns_to_us(waits[i]), k.blocks,
+        mixed_blocks(k, i < collected.size() ? &collected[i] : nullptr),
         shapes(t.text(k.in_shapes)), cell(t.text(k.in_types)), shapes(t.text(k.out_shapes)),
         i < collected.size() && collected[i].collected() ? counter_cells(collected[i], k.duration)
                                                          : none);
@@ -137,6 +145,11 @@ std::string trace_json(const Timeline& t, const std::vector<StepSummary>& steps)
   process(device, "Ascend Hardware", 13);
   process(comm, "Communication", 15);
   process(overlap, "Overlap Analysis", 23);
+  for (const auto& [time, mhz] : t.trace.frequency)
+    event(
+        fmt::format("{{\"ph\": \"C\", \"name\": \"AI Core Freq\", \"pid\": {}, \"tid\": 0, \"ts\": "
+                    "\"{}\", \"args\": {{\"MHz\": {}}}}}",
+                    device, t.absolute_us(time), mhz));
   for (const StepSummary& s : steps)
     if (s.kernels && t.has_step_column) {
       std::string name;
@@ -302,8 +315,10 @@ fs::path write_profile(const Timeline& t, const fs::path& folder, const WriteOpt
       {"experimental_config", {{"_profiler_level", o.level}, {"_aic_metrics", "ACL_AICORE_NONE"}}}};
   write_json(root / fmt::format("profiler_info_{}.json", o.rank),
              {{"config", config}, {"rank_id", o.rank}, {"producer", o.producer}});
-  write_json(root / "profiler_metadata.json",
-             {{"ENV_VARIABLES", json::object()}, {"producer", o.producer}});
+  json metadata = {{"ENV_VARIABLES", json::object()}, {"producer", o.producer}};
+  if (o.world_size > 0)
+    metadata["distributed_info"] = {{"world_size", o.world_size}, {"rank", o.rank}};
+  write_json(root / "profiler_metadata.json", metadata);
   return root;
 }
 

@@ -25,6 +25,7 @@ struct WriteOptions {
   int rank = 0;
   std::string level = "Level1";
   std::vector<PipeCounters> counters = {};  // of Timeline::kernels, in order; empty: none
+  int world_size = 0;                       // ranks of the run; 0: nothing is said of it
 };
 
 // Makes DIR/<host>_<pid>_<time>_ascend_pt/ASCEND_PROFILER_OUTPUT/{kernel_details.csv,

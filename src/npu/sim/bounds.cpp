@@ -116,15 +116,14 @@ Alone alone(const Loop& e, const Span& span) {
   return a;
 }
 
-Bounds bounds_of(const Loop& e, const std::vector<Span>& spans, const std::vector<Ps>& rounds,
-                 Ps from) {
+Bounds bounds_of(const Loop& e, const std::vector<Span>& spans, Ps from) {
   Bounds b;
   const std::size_t n = e.p.launches.size();
   std::vector<Ps> end(n, 0);
   std::vector<Ps> issued(e.r.units.size(), 0), host(e.p.devices.size(), 0);
   for (std::size_t rank = 0; rank < e.r.host.size(); ++rank) {
-    const bool graph = e.p.mode != Mode::eager || e.without(Effect::host);
-    Ps t = 0;
+    const bool graph = !e.host_issues();
+    Ps t = graph ? 0 : e.s.ranks[rank].graph_at - from;
     for (const std::int32_t u : e.r.host[rank]) {
       const Launch& l = e.p.launches[at(e.r.parts[at(e.r.units[at(u)].first)])];
       if (graph) {
@@ -139,10 +138,10 @@ Bounds bounds_of(const Loop& e, const std::vector<Span>& spans, const std::vecto
   }
   // Spans are in the order of ends: what a launch depends on comes before it.
   std::vector<Ps> stream_end(e.p.streams.size(), 0);
-  for (std::size_t i = 0; i < spans.size(); ++i) {
-    const Span& span = spans[i];
+  for (const Span& span : spans) {
     const Launch& l = e.p.launches[at(span.launch)];
-    const Ps least = *std::max_element(span.alone.begin(), span.alone.end());
+    const Alone own = alone(e, span);
+    const Ps least = *std::max_element(own.term.begin(), own.term.end());
     Ps start = std::max(issued[at(e.r.unit_of[at(span.launch)])], stream_end[at(l.stream)]);
     for (const Slice& w : {l.waits, l.inner_waits})
       for (std::int32_t k = 0; k < w.count; ++k)
@@ -151,7 +150,7 @@ Bounds bounds_of(const Loop& e, const std::vector<Span>& spans, const std::vecto
     stream_end[at(l.stream)] = end[at(span.launch)];
     b.critical_path = std::max(b.critical_path, end[at(span.launch)]);
     // One after the other, with everything that can stand between two.
-    b.serial += span.head + rounds[i] + span.tail + std::max(e.d.gap, e.d.gap_mix) +
+    b.serial += span.head + own.rounds + span.tail + std::max(e.d.gap, e.d.gap_mix) +
                 l.records.count * e.d.record + l.waits.count * e.d.wait +
                 (l.waits.count > 0 ? e.d.after_wait : 0);
   }

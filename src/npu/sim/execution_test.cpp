@@ -220,6 +220,71 @@ TEST(Execution, VN60_PRE61_Prefetch) {
   EXPECT_EQ(evicted.target, prefetch(long_, 0, 100 * mb, 20 * mb).target);
 }
 
+// VN-41: what each prefetch brought was used, thrown out unread, or lies there still.
+TEST(Execution, VN41_UseOfEachPrefetch) {
+  constexpr std::int64_t mib = 1 << 20;
+  Plan p = plan_of(2);
+  const auto bring = [&](std::int64_t from, std::int64_t bytes) {
+    Launch l;
+    l.stream = 1, l.engine = Engine::prefetch;
+    l.accesses = append(p.accesses, {Access{from, bytes, false}});
+    return add(&p, l);
+  };
+  const std::int32_t early = bring(0, 60 * mib);  // then 180 MiB of other traffic: out again
+  Launch other = lasting(0, V, 100 * us);
+  other.blocks = 40;
+  add(&p, other);
+  for (int k = 0; k < 3; ++k) {
+    other = lasting(0, V, 0);
+    other.blocks = 40;
+    other.accesses = append(p.accesses, {Access{(1LL << 32) + k * 60 * mib, 60 * mib, false}});
+    if (k == 2) other.records = append(p.events, {0});
+    add(&p, other);
+  }
+  const std::int32_t late = bring(1LL << 40, 30 * mib);
+  p.launches[static_cast<std::size_t>(late)].waits = append(p.events, {0});
+  p.launches[static_cast<std::size_t>(late)].records = append(p.events, {1});
+  Launch target = lasting(0, C, 0);
+  target.waits = append(p.events, {1});
+  target.accesses = append(p.accesses, {Access{1LL << 40, 10 * mib, false}});
+  add(&p, target);
+  const Result r = simulate(p, device());
+  ASSERT_EQ(r.prefetches.size(), 2U);
+  ASSERT_EQ(r.prefetches[0].launch, early);
+  EXPECT_EQ(r.prefetches[0].used, 0);
+  EXPECT_GE(r.prefetches[0].evicted_unused, 48 * mib);
+  ASSERT_EQ(r.prefetches[1].launch, late);
+  EXPECT_EQ(r.prefetches[1].used, 10 * mib);  // of 30: the rest lies there
+  EXPECT_EQ(r.prefetches[1].resident, 20 * mib);
+  EXPECT_EQ(r.prefetches[1].evicted_unused, 0);
+  for (const PrefetchUse& u : r.prefetches)
+    EXPECT_EQ(u.bytes, u.used + u.evicted_unused + u.resident);
+}
+
+// VN-24: 50 MB through L2 take 17.1 us on all cores (measured, a TensorMove); few cores have their
+// own ports of 110 bytes a cycle for reads and 86 for writes as the limit.
+TEST(Execution, VN24_BytesThroughL2) {
+  constexpr std::int64_t bytes = 50'000'000;
+  const auto term = [&](std::int32_t blocks, bool write) {
+    Plan p = plan_of(1);
+    Launch l = lasting(0, V, 0);
+    l.blocks = blocks;
+    // The first one fills L2, so that the second finds it all.
+    l.accesses = append(p.accesses, {Access{0, bytes, write}});
+    add(&p, l);
+    const std::int32_t i = add(&p, l);
+    const Span s = span_of(simulate(p, device()), i);
+    if (!write) {
+      EXPECT_EQ(s.l2_hit, bytes);
+    }
+    EXPECT_EQ(s.hbm_read + s.hbm_write, 0);
+    return static_cast<double>(s.term[static_cast<std::size_t>(Term::l2)]) * 1e-12;
+  };
+  EXPECT_NEAR(term(40, false), 17.1e-6, 0.05 * 17.1e-6);
+  EXPECT_NEAR(term(4, false), bytes / (4 * 110 * 1800e6), 1e-9);
+  EXPECT_NEAR(term(4, true), bytes / (4 * 86 * 1800e6), 1e-9);
+}
+
 // T = head + max (1 + (n - 1) lambda) + tail; a pipe counts from 50 % of the longest on.
 TEST(Execution, VN20_TermsOverlap) {
   const DeviceParams d = bare_device();

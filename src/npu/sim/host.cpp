@@ -13,7 +13,7 @@ Ps Loop::issue_time(std::int32_t unit) {
   if (s.issued[at(unit)] >= 0) return s.issued[at(unit)];
   const std::int32_t rank = r.units[at(unit)].rank;
   RankState& rk = s.ranks[at(rank)];
-  if (p.mode != Mode::eager || without(Effect::host)) return s.issued[at(unit)] = rk.graph_at;
+  if (!host_issues()) return s.issued[at(unit)] = rk.graph_at;
   const std::vector<std::int32_t>& order = r.host[at(rank)];
   while (rk.host_next <= r.host_position[at(unit)]) {
     if (rk.host_needs != none) {

@@ -113,8 +113,8 @@ void Loop::begin_step(std::int32_t step, Ps time, Ps launched) {
     rk.prefetching = 0;
     rk.host_next = 0;
     rk.host_needs = none;
-    rk.host_at = rk.dispatch_at = time;
     rk.graph_at = graph ? std::max(time, launched + d.graph_launch) + graph_entry() : time;
+    rk.host_at = rk.dispatch_at = rk.graph_at;
     if (graph) rk.host_busy += d.graph_launch;
     rk.last_release = none;
   }

@@ -180,7 +180,10 @@ class Loop {
   void timer(std::int32_t stream, Ps at);
   Ps jittered(std::int32_t launch, Ps t, std::uint64_t what) const;
 
-  // host (host.cpp): when the unit is issued; -1: not known yet
+  // host (host.cpp): whether it issues launch by launch; when the unit is issued, -1: not known yet
+  bool host_issues() const {
+    return (p.mode == Mode::eager || p.host_tiles) && !without(Effect::host);
+  }
   Ps issue_time(std::int32_t unit);
   void host_go_on(std::int32_t rank);
 
@@ -242,9 +245,7 @@ struct Alone {
   Ps rounds = 0;  // the time of its rounds, one after the other
 };
 Alone alone(const Loop& loop, const Span& span);
-// `rounds`: of each span, Alone::rounds.
-Bounds bounds_of(const Loop& loop, const std::vector<Span>& spans, const std::vector<Ps>& rounds,
-                 Ps from);
+Bounds bounds_of(const Loop& loop, const std::vector<Span>& spans, Ps from);
 std::string resource_name(const DeviceParams& d, std::size_t which);
 Ps with_overlap(const Launch& l, const std::array<Ps, term_count>& term);
 

@@ -135,6 +135,7 @@ struct Plan {
   std::vector<Group> groups;
   std::vector<Traffic> traffic;
   std::vector<LaunchText> texts;
+  bool host_tiles = false;       // of a graph: the host issues each launch, after tiling it (VN-53)
   std::int64_t input_bytes = 0;  // copied into the graph's own buffers by each replay (VN-51)
   std::int32_t updates = 0;      // launches whose parameters a replay of npugraph_ex updates
 };

@@ -103,15 +103,8 @@ void take_step(Loop* loop, Ps from, Result* result) {
     return a.end != b.end ? a.end < b.end : a.launch < b.launch;
   });
   const std::size_t begin = result->spans.size();
-  std::vector<Ps> rounds;
-  rounds.reserve(spans.size());
-  for (Span& span : spans) {
-    const Alone a = alone(*loop, span);
-    span.alone = a.term;
-    rounds.push_back(a.rounds);
-  }
   if (begin == 0) {
-    result->bounds = bounds_of(*loop, spans, rounds, from);
+    result->bounds = bounds_of(*loop, spans, from);
     result->spans = std::move(spans);
   } else {
     result->spans.insert(result->spans.end(), spans.begin(), spans.end());

@@ -72,8 +72,9 @@ bool same_launch(const Plan& p, const Launch& a, const Plan& q, const Launch& b)
 
 // How many launches from the start are the same; 0 if the frame of the Plans differs.
 std::int32_t common_prefix(const Plan& p, const Plan& q) {
-  if (p.mode != q.mode || p.devices != q.devices || p.input_bytes != q.input_bytes ||
-      p.updates != q.updates || q.streams.size() < p.streams.size())
+  if (p.mode != q.mode || p.host_tiles != q.host_tiles || p.devices != q.devices ||
+      p.input_bytes != q.input_bytes || p.updates != q.updates ||
+      q.streams.size() < p.streams.size())
     return 0;
   for (std::size_t k = 0; k < p.streams.size(); ++k)
     if (!same_stream(p.streams[k], q.streams[k])) return 0;

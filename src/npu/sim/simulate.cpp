@@ -54,6 +54,12 @@ Result simulate(const Plan& plan, const DeviceParams& device, const SimOptions& 
   return result;
 }
 
+std::array<Ps, term_count> terms_alone(const Plan& plan, const DeviceParams& device,
+                                       const SimOptions& options, const Span& span) {
+  const Prepared prepared = prepare(plan, device);
+  return alone(Loop(prepared, device, options), span).term;
+}
+
 std::string_view effect_name(Effect e) {
   constexpr std::array<std::string_view, effect_count> names = {
       "host", "sharing", "cores", "l2", "gaps", "heads", "events", "links", "prefetch"};

@@ -111,8 +111,7 @@ struct Span {
   Ps peers = 0;  // of it: waiting for other ranks (communication.json keeps it apart from transfer)
   std::int32_t cubes = 0, vectors = 0;  // cores, the most at a time
   std::int32_t waves = 1;
-  std::array<Ps, term_count> term{};   // when each term was done, from the end of the head
-  std::array<Ps, term_count> alone{};  // the same if nothing else had run
+  std::array<Ps, term_count> term{};  // when each term was done, from the end of the head
   std::int64_t hbm_read = 0, hbm_write = 0, l2_hit = 0, l2_bytes = 0;  // bytes moved
   std::array<Ps, cause_count> idle{};                                  // of its stream, before it
   std::int32_t blocker = none;      // launch whose end let it start; none: the host or nothing
@@ -162,5 +161,9 @@ struct Result {
 // is waited for and never recorded, a stream that is none ...), TK1402 for a deadlock with its
 // cycle (VN-32), TK1403 for collectives whose order differs between ranks (VN-74).
 Result simulate(const Plan& plan, const DeviceParams& device, const SimOptions& options = {});
+
+// When each term of a launch of this Plan would be done if nothing else ran.
+std::array<Ps, term_count> terms_alone(const Plan& plan, const DeviceParams& device,
+                                       const SimOptions& options, const Span& span);
 
 }  // namespace tk::sim
