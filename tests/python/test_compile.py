@@ -338,6 +338,22 @@ def test_a_loop_with_a_static_cache(dtype, batch):
         )
 
 
+def test_gm_22_a_second_batch_compiles_once_more_and_a_third_not():
+    model = llama()
+    f = compiled(model)
+    graphs = []
+    for batch in (1, 3, 2, 5):
+        ids = torch.randint(1, 100, (batch, 5))
+        tokens, logits = decode(model, model, ids, 9)
+        got, got_logits = decode(f, model, ids, 9)
+        assert torch.equal(got, tokens)
+        torch.testing.assert_close(got_logits, logits, atol=1e-5, rtol=0)
+        graphs.append(len(report.graphs))
+    assert whole()
+    assert graphs == [2, 4, 4, 4]  # the prompt and a token, then both with a batch of any size
+    assert all(g.in_place == 2 * CONFIG["num_hidden_layers"] for g in report.graphs)
+
+
 def test_generate_with_a_static_cache():
     model = llama()
     ids = torch.randint(1, 100, (1, 5))
