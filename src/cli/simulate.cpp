@@ -12,10 +12,10 @@
 #include "cli/calibrate.h"
 #include "cli/cli.h"
 #include "cli/simulate_files.h"
-#include "cli/simulate_modes.h"
 #include "cli/subject.h"
 #include "npu/lower_config.h"
 #include "npu/lower_graph.h"
+#include "npu/modes.h"
 #include "npu/validation.h"
 #include "trial/optimize.h"
 
