@@ -23,9 +23,9 @@ struct CaptureCase {
     std::int64_t max_len = 0;  // 0: what the other trials have
     std::vector<std::int64_t> prefill_buckets = {};
   };
-  std::function<std::unique_ptr<Runner>(const RunnerWish&)> runner;
-  std::function<NumericCheck(Runner*)> check;  // against the reference
-  std::function<Comparison(Runner& before, Runner& after)> time_decode;
+  std::function<std::unique_ptr<Runner>(const RunnerWish&)> runner = nullptr;
+  std::function<NumericCheck(Runner*)> check = nullptr;  // against the reference
+  std::function<Comparison(Runner& before, Runner& after)> time_decode = nullptr;
 };
 
 bool capture_wanted(const OptimizeOptions& options);
