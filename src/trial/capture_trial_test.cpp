@@ -124,7 +124,9 @@ TEST(CaptureTrial, GM61PrefillBucketsOnTheCPUAreMeasured) {
   const bool pays = row.prefill.ratio <= 0.95;
   EXPECT_EQ(row.decision, pays ? Decision::kept : Decision::rolled_back) << row.why;
   EXPECT_EQ(out.ledger.prefill_buckets.empty(), !pays);
-  if (pays) EXPECT_EQ(out.ledger.prefill_buckets.back(), 32);
+  if (pays) {
+    EXPECT_EQ(out.ledger.prefill_buckets.back(), 32);
+  }
   o.requests.push_back(prompt_of(100000));
   try {
     optimize(stories(), nullptr, o);
