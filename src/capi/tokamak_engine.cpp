@@ -1,5 +1,6 @@
 #include "capi/tokamak_engine.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -228,10 +229,18 @@ Bound& tk_engine::bind(const std::int64_t* sizes, void* const* data) {
     tk::SymEnv env;
     for (std::size_t i = 0; i < symbols.size(); ++i) env[symbols[i]] = sizes[i];
     std::vector<tk::TensorView> views;
-    for (const int i : state_of) {
-      const auto k = static_cast<std::size_t>(i);
-      views.push_back(states[k]);
-      views.back().data = data[k];
+    for (std::size_t i = 0; i < state_of.size(); ++i) {
+      const auto k = static_cast<std::size_t>(state_of[i]);
+      const tk::Type& type = plan.graph.states()[i]->type;
+      tk::TensorView view = states[k];
+      const bool fixed = std::all_of(type.shape.begin(), type.shape.end(),
+                                     [](const tk::Sym& s) { return s.is_const(); });
+      if (!fixed) {
+        view.shape = tk::concrete(type.shape, env);
+        view.strides = tk::contiguous_strides(view.shape);
+      }
+      view.data = data[k];
+      views.push_back(view);
     }
     b.bound.plan = tk::bind_plan(plan, env, views);
     bound.push_front(std::move(b));

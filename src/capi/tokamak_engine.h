@@ -46,7 +46,8 @@ TK_ENGINE_API int tk_engine_check(const char* graph);
 
 /* `graph` is rewritten (with `fuse`, by every move of the CPU) and what depends on weights only is
  * computed. The memory of weights is read in place and must outlive the engine. States are those of
- * the graph, in order: memory that is changed in place; their data is given to each run. The pool
+ * the graph, in order: memory that is changed in place; their data is given to each run, and one
+ * with a symbol among its sizes is contiguous and has the sizes of the run. The pool
  * must outlive the engine. With `plan_cache`, a folder, the rewritten graph is kept there and found
  * again (cpu/plan_cache.h); null: not. The text is then a warning, of a plan that could not be used
  * or kept, or empty. */

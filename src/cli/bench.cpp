@@ -84,7 +84,8 @@ RunnerOptions runner_options(const Flags& f, const EngineModel& model) {
 }
 
 EngineModel copy_of(const EngineModel& m) {
-  return {m.prefill.clone(), m.decode.clone(), m.weights, m.block_size, m.max_positions};
+  return {m.prefill.clone(), m.decode.clone(), m.weights,
+          m.block_size,      m.max_positions,  m.prefill_buckets};
 }
 
 // From each operator by itself to the fused plan that is replayed, one thing at a time (GM-63).

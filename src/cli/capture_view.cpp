@@ -8,24 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "trial/capture_json.h"
 #include "trial/optimize.h"
 
 namespace tk::cli {
 namespace {
-
-nlohmann::ordered_json to_json(const std::vector<CaptureFactor>& factors) {
-  auto out = nlohmann::ordered_json::array();
-  for (const CaptureFactor& f : factors)
-    out.push_back({{"rule", f.rule},
-                   {"cause", f.cause},
-                   {"found", f.found},
-                   {"module", f.module},
-                   {"place", f.place},
-                   {"nodes", f.nodes},
-                   {"blocks", f.blocks},
-                   {"rewrite", f.rewrite}});
-  return out;
-}
 
 void print_factors(const std::vector<CaptureFactor>& factors) {
   for (const CaptureFactor& f : factors) {
@@ -67,15 +54,9 @@ int show_capturability(const Capturability& c, bool json) {
                                    [](const CaptureFactor& f) { return f.blocks; });
   if (json) {
     nlohmann::ordered_json out{{"capturable", !stopped},
-                               {"captured", to_json(c.captured)},
-                               {"decode", to_json(c.decode)},
-                               {"region",
-                                {{"inputs", c.region.inputs},
-                                 {"fixed", c.region.fixed},
-                                 {"states", c.region.states},
-                                 {"outputs", c.region.outputs},
-                                 {"missing", c.region.missing},
-                                 {"returned_states", c.region.returned}}}};
+                               {"captured", json_of(c.captured)},
+                               {"decode", json_of(c.decode)},
+                               {"region", json_of(c.region)}};
     if (!c.problem.empty()) out["problem"] = c.problem;
     fmt::print("{}\n", out.dump(1));
     return stopped ? 1 : 0;

@@ -4,6 +4,9 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "cli/cli.h"
@@ -17,6 +20,30 @@ namespace {
 constexpr int answer_is_no = 1;
 constexpr int bad_usage = 2;
 constexpr int our_bug = 3;
+
+// Where a command is wanted and another word stands, the word is named: CLI11 says only that one is
+// required.
+void check_command(const CLI::App* app, int argc, char** argv) {
+  std::string path = "tokamak";
+  for (int i = 1; app->get_require_subcommand_min() > 0 && i < argc && argv[i][0] != '-'; ++i) {
+    std::vector<std::string> names;
+    const CLI::App* next = nullptr;
+    for (const CLI::App* c : app->get_subcommands([](const CLI::App*) { return true; })) {
+      names.push_back(c->get_name());
+      if (names.back() == argv[i]) next = c;
+    }
+    if (next == nullptr) {
+      tk::UserError error("TK1511", tk::cat(path, " has no command '", argv[i], "'"));
+      const std::string near = tk::nearest(argv[i], names);
+      if (!near.empty()) throw std::move(error).help(tk::cat("did you mean ", near, "?"));
+      std::string all;
+      for (const std::string& name : names) all += tk::cat(all.empty() ? "" : ", ", name);
+      throw std::move(error).help(tk::cat("the commands are ", all));
+    }
+    path += tk::cat(" ", argv[i]);
+    app = next;
+  }
+}
 
 int run(int argc, char** argv) {
   // profile parses its own arguments: it stands alone.
@@ -57,6 +84,7 @@ int run(int argc, char** argv) {
   app.add_subcommand("diagnose",
                      "Why a run fails or recompiles, from logs or by stages "
                      "(tokamak diagnose --help)");
+  check_command(&app, argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -17,16 +17,18 @@ namespace tk::cli {
 namespace {
 
 struct Flags {
-  std::string model, out, golden, budget = "120s", target = "cpu", phase = "both";
+  std::string model, out, golden, budget = "120s", target = "cpu", phase = "both", requests;
   std::vector<std::string> moves, disable;
   int threads = 0;
   std::int64_t block_size = 128, prefill = 128, context = 64, tp = 1, ep = 1, batch = 1;
+  double warm_up_s = 0;
   bool analysis_only = false, take_pending = false, json = false, quiet = false;
 };
 
 void check_moves(const std::vector<std::string>& names) {
   std::vector<std::string> known;
   for (const Move& m : all_moves()) known.push_back(m.name);
+  known.emplace_back("capture");
   for (const std::string& name : names) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     UserError error("TK0702", cat("there is no move '", name, "'"));
@@ -136,6 +138,8 @@ int run(const Flags& f) {
   o.disabled = f.disable;
   o.decode = f.phase != "prefill";
   o.prefill = f.phase != "decode";
+  o.warm_up_s = f.warm_up_s;
+  if (!f.requests.empty()) o.requests = parse_requests(read_file(f.requests), f.requests);
   Progress progress(f.quiet || f.json);
   o.progress = [&](const std::string& line) { progress(line); };
   progress(cat("reading ", f.model));
@@ -202,6 +206,11 @@ void add_optimize(CLI::App& app, int* exit_code) {
                 "Tokens in the cache when a decode step is timed")
       ->check(CLI::Range(1, 1 << 28))
       ->capture_default_str();
+  c->add_option("--requests", flags->requests,
+                "A trace, arrival_s,prompt_tokens,new_tokens a line: tries prefill in buckets");
+  c->add_option("--warm-up", flags->warm_up_s,
+                "Of a2 and a3: seconds that compiling and capturing one graph take")
+      ->check(CLI::Range(0.0, 1e9));
   CLI::Option* analysis = c->add_flag("--analysis-only", flags->analysis_only,
                                       "Structure, sites and verdicts; works without weights");
   c->add_option("--tp", flags->tp, "Tensor-parallel degree that the analysis assumes")

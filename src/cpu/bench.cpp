@@ -223,16 +223,7 @@ BucketCosts measure_bucket_costs(Runner* runner, const BenchOptions& o) {
     plans.push_back(std::max(first - step, 0.0));
     if (batch == most) break;
   }
-  const auto at = [seconds](std::int64_t n) {
-    const auto above = seconds.lower_bound(n);
-    if (above == seconds.end()) return seconds.rbegin()->second;
-    if (above->first == n) return above->second;
-    const auto below = std::prev(above);
-    const double part =
-        static_cast<double>(n - below->first) / static_cast<double>(above->first - below->first);
-    return below->second + part * (above->second - below->second);
-  };
-  return {.seconds = at, .plan_seconds = median(std::move(plans))};
+  return {.seconds = linear_between(std::move(seconds)), .plan_seconds = median(std::move(plans))};
 }
 
 void relate_to_bandwidth(BenchResult* r, double bytes_per_s) {

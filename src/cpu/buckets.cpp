@@ -15,6 +15,18 @@ constexpr std::int64_t most_tokens = 1 << 24;
 
 }  // namespace
 
+std::function<double(std::int64_t)> linear_between(std::map<std::int64_t, double> seconds) {
+  return [seconds = std::move(seconds)](std::int64_t n) {
+    const auto above = seconds.lower_bound(n);
+    if (above == seconds.end()) return seconds.rbegin()->second;
+    if (above->first == n || above == seconds.begin()) return above->second;
+    const auto below = std::prev(above);
+    const double part =
+        static_cast<double>(n - below->first) / static_cast<double>(above->first - below->first);
+    return below->second + part * (above->second - below->second);
+  };
+}
+
 Buckets choose_buckets(const SizeCounts& counts, const BucketCosts& costs, std::int64_t max_bytes) {
   if (counts.empty() || counts.size() > most_sizes)
     throw UserError("TK1506", cat("buckets are chosen from 1 to ", most_sizes,

@@ -21,6 +21,9 @@ struct BucketCosts {
   std::int64_t plan_bytes = 0;                  // that a plan keeps
 };
 
+// Seconds at some sizes, linear between them, and as at the nearest outside. Not empty.
+std::function<double(std::int64_t)> linear_between(std::map<std::int64_t, double> seconds);
+
 struct Buckets {
   std::vector<std::int64_t> sizes;  // increasing; the last one is the largest that occurs
   double seconds = 0;               // of all runs, each padded to its bucket

@@ -71,6 +71,14 @@ const Case cases[] = {
      "{scale=0.25, softcap=3.0}",
      {1, 1, 6, 40},
      [](auto, auto i, auto j) { return j <= i + 20 && j > i + 16; }},
+    {"scale of 0",
+     "{scale=0.0}",
+     {2, 1, 6, 40},
+     [](auto b, auto i, auto j) { return j <= i + 9 && j >= 3 * b; }},
+    {"scale below 0",
+     "{scale=-0.25, softcap=3.0}",
+     {1, 1, 6, 40},
+     [](auto, auto i, auto j) { return j <= i + 20 && j > i + 16; }},
     {"all", "{scale=0.25}", {1, 1, 1, 40}, [](auto, auto, auto) { return true; }},
     {"heads", "{scale=0.25}", {2, 4, 6, 40}, [](auto, auto i, auto j) { return j <= i + 2; }},
 };
@@ -134,7 +142,8 @@ TEST(DenseAttention, EqualsTheReferenceForDrawnMasks) {
 }
 
 TEST(DenseAttention, WithoutAMaskWithSinksAndForOneToken) {
-  for (const char* attrs : {"{scale=0.5}", "{scale=0.5, causal=true}"})
+  for (const char* attrs : {"{scale=0.5}", "{scale=0.5, causal=true}", "{scale=0.0, causal=true}",
+                            "{scale=-0.5, causal=true}"})
     for (const char* queries : {"1", "5", "12"}) {
       const Graph graph =
           parse_graph(cat("graph @main(%q: f32[3, 4, ", queries,

@@ -48,6 +48,7 @@ void Engine::make_ready(Bound* b) {
     place(&b->plan, arena);
     b->list = {};
     prepare(b->plan, team_->size(), options_.prepare, &b->list);
+    ++n_made_;
     b->arena_generation = memory_->arena.generation();
     b->scratch_generation = 0;
   }

@@ -41,6 +41,8 @@ class Engine {
          EngineOptions options = {});
 
   const Plan& plan() const { return plan_; }
+  // Launch lists made so far: one for new sizes, and one when a larger arena has moved.
+  std::int64_t n_made() const { return n_made_; }
   // Ready to run until the next call of `bound` (of any engine that shares the memory).
   Bound& bound(const SymEnv& env);
   void run(const Bound& bound, LaunchTimes* times = nullptr);
@@ -58,6 +60,7 @@ class Engine {
   EngineOptions options_;
   Replay replay_;
   std::list<Bound> bound_;  // most recently used first
+  std::int64_t n_made_ = 0;
 };
 
 // One row per kind of launch: which kernels a bound plan uses, and which steps none took.

@@ -355,11 +355,9 @@ const char* prepare_attention(Prepare& p) {
   const bool together = queries == 1 || batch == 1;
   const std::int64_t apart = rows_apart(k, v);
   // Query i sees the keys up to i, so that with more keys than queries the rest is never seen.
-  // The paged kernel scales what it leaves out, at -inf, too: a scale of 0 or below is not for it.
-  const bool paged = p.args.f64("scale") > 0;
-  const bool by_length = paged && !p.has(3) && (!causal || queries <= keys);
-  const bool by_mask = paged && p.has(3) && !causal && mask.shape[1] == 1 && keys > 0 &&
-                       apart > 0 && batch * apart < INT32_MAX;
+  const bool by_length = !p.has(3) && (!causal || queries <= keys);
+  const bool by_mask = p.has(3) && !causal && mask.shape[1] == 1 && keys > 0 && apart > 0 &&
+                       batch * apart < INT32_MAX;
   MaskFacts facts{};
   if (by_length) {
     facts.kv_lens = p.keep<std::int32_t>(static_cast<std::size_t>(batch));

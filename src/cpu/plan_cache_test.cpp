@@ -3,9 +3,12 @@
 #include "cpu/plan_cache.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <fstream>
 #include <random>
 
@@ -185,6 +188,91 @@ TEST_F(PlanCacheTest, gm_38_a_plan_that_cannot_be_written_is_a_warning) {
   const Graph* g = &graph;
   cache.store(key, {&g, 1});
   EXPECT_NE(cache.warning().find("the plan is not kept"), std::string::npos);
+}
+
+// A graph whose file has some kilobytes.
+Graph long_graph() {
+  std::string text = "graph @f(%x: f32[T, 4]) {\n  %0 = aten.neg(%x)\n";
+  for (int i = 1; i < 200; ++i) text += cat("  %", i, " = aten.neg(%", i - 1, ")\n");
+  return parse_graph(text + "  return %199\n}\n");
+}
+
+TEST_F(PlanCacheTest, gm_38_a_file_cut_or_changed_anywhere_is_made_anew) {
+  graph = long_graph();
+  const fs::path file = stored();
+  const std::string whole = read_file(file);
+  ASSERT_GT(whole.size(), 4000u);
+  for (std::size_t at = 0; at < whole.size(); at += 97) {
+    write_file(file, whole.substr(0, at));
+    EXPECT_NE(refused().find("the plan is made anew"), std::string::npos) << "cut at " << at;
+    std::string bytes = whole;
+    bytes[at] = static_cast<char>(~bytes[at]);
+    write_file(file, bytes);
+    EXPECT_NE(refused().find("the plan is made anew"), std::string::npos) << "changed at " << at;
+    write_file(file, whole + std::string(at + 1, 'x'));
+    EXPECT_NE(refused().find("the plan is made anew"), std::string::npos) << "longer by " << at;
+  }
+  EXPECT_EQ(stored(), file);
+  expect_whole();
+}
+
+// The work of one of several processes: finds nothing or the whole plan, and never has to warn.
+int find_and_store(const fs::path& folder, const std::string& key, const Graph& graph) {
+  const std::string text = print(graph);
+  for (int round = 0; round < 100; ++round) {
+    PlanCache cache(folder);
+    const auto found = cache.find(key);
+    if (!cache.warning().empty()) return 1;
+    if (found && (found->size() != 1 || print((*found)[0]) != text)) return 2;
+    const Graph* g = &graph;
+    cache.store(key, {&g, 1});
+    if (!cache.warning().empty()) return 3;
+  }
+  return 0;
+}
+
+TEST_F(PlanCacheTest, gm_38_several_processes_fill_one_folder) {
+  graph = long_graph();
+  std::vector<pid_t> children;
+  for (int i = 0; i < 3; ++i) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) ::_exit(find_and_store(folder, key, graph));
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 0) << "1: a find warned, 2: another plan, 3: a store warned";
+  }
+  expect_whole();
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 1)
+      << "a half file is left";
+}
+
+TEST_F(PlanCacheTest, gm_38_a_full_disk_keeps_the_plan_that_is_there) {
+  const fs::path file = stored();
+  const std::string whole = read_file(file);
+  graph = long_graph();
+  // In a process of its own: a limit on the size of files stands for the end of the disk.
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{1000, 1000};
+    if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) ::_exit(1);
+    PlanCache cache(folder);
+    const Graph* g = &graph;
+    cache.store(key, {&g, 1});
+    ::_exit(cache.warning().find("the plan is not kept") != std::string::npos ? 0 : 2);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0) << "1: no limit could be set, 2: no warning";
+  EXPECT_EQ(read_file(file), whole);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 1);
 }
 
 }  // namespace

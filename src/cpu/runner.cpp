@@ -21,11 +21,17 @@ namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
+void at_least(std::int64_t value, std::int64_t least, const char* name) {
+  if (value < least)
+    throw UserError("TK0518", cat(name, " must be ", least, " or more, got ", value));
+}
+
+void check_buckets(std::span<const std::int64_t> buckets) {
+  for (std::size_t i = 0; i < buckets.size(); ++i)
+    at_least(buckets[i], i == 0 ? 1 : buckets[i - 1] + 1, "a bucket");
+}
+
 RunnerOptions checked(RunnerOptions o) {
-  const auto at_least = [](std::int64_t value, std::int64_t least, const char* name) {
-    if (value < least)
-      throw UserError("TK0518", cat(name, " must be ", least, " or more, got ", value));
-  };
   at_least(o.threads, 0, "the number of threads");
   if (o.threads > 1024)
     throw UserError("TK0518", cat("the number of threads must be 1024 or less, got ", o.threads));
@@ -34,8 +40,7 @@ RunnerOptions checked(RunnerOptions o) {
   at_least(o.max_batch, 1, "the largest batch");
   at_least(o.max_len, 0, "the largest length");
   at_least(o.max_tokens, 1, "the largest prefill run");
-  for (std::size_t i = 0; i < o.buckets.size(); ++i)
-    at_least(o.buckets[i], i == 0 ? 1 : o.buckets[i - 1] + 1, "a bucket");
+  check_buckets(o.buckets);
   if (o.threads == 0)
     o.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   return o;
@@ -191,6 +196,7 @@ bool attends_to_own_keys(const Graph& prefill) {
 
 Runner::Runner(EngineModel model, const RunnerOptions& options)
     : options_(checked(options)),
+      prefill_buckets_(std::move(model.prefill_buckets)),
       block_size_(model.block_size),
       pool_([&] {
         if (model.block_size < 1)
@@ -202,6 +208,7 @@ Runner::Runner(EngineModel model, const RunnerOptions& options)
         return BlockPool(count_blocks(model, options_));
       }()),
       team_(options_.team != nullptr ? options_.team : std::make_shared<Team>(options_.threads)) {
+  check_buckets(prefill_buckets_);
   max_len_ = std::min(length_limit(model, options_), (pool_.size() - 1) * block_size_);
   vocab_ = std::min(vocabulary(model.prefill), vocabulary(model.decode));
   const SymEnv env = state_env(pool_.size(), block_size_);
@@ -293,6 +300,13 @@ std::int64_t Runner::bucket(std::int64_t batch) const {
   return std::max(batch, std::min(b, options_.max_batch));
 }
 
+std::int64_t Runner::table_width(std::int64_t tokens) const {
+  // In powers of two, so that growing sequences bind rarely.
+  std::int64_t width = 1;
+  while (width < blocks_for(tokens, block_size_)) width *= 2;
+  return width;
+}
+
 void Runner::check_pieces(std::span<const Piece> pieces, Phase phase) {
   TK_CHECK(!pieces.empty(), "a run of nothing");
   ++n_runs_;
@@ -343,8 +357,7 @@ void Runner::allocate(std::span<const Piece> pieces) {
   }
 }
 
-void Runner::fill(const Bound& bound, std::span<const Piece> pieces, std::int64_t padded,
-                  LogitRows rows) {
+void Runner::fill(const Bound& bound, std::span<const Piece> pieces, LogitRows rows) {
   auto* ids = input_of<std::int64_t>(bound, "input_ids");
   auto* positions = input_of<std::int64_t>(bound, "position_ids");
   auto* slots = input_of<std::int64_t>(bound, "slot_mapping");
@@ -353,6 +366,8 @@ void Runner::fill(const Bound& bound, std::span<const Piece> pieces, std::int64_
   auto* kv_lens = input_of<std::int32_t>(bound, "kv_lens");
   auto* logit_rows = input_of<std::int64_t>(bound, "logit_rows");
   const std::int64_t width = bound.plan.env.at("MB");
+  const std::int64_t tokens = bound.plan.env.at("T");
+  const std::int64_t sequences = bound.plan.env.at("B");
   std::int64_t t = 0;
   const auto token = [&](std::int64_t id, std::int64_t position, std::int64_t slot) {
     ids[t] = id;
@@ -361,7 +376,7 @@ void Runner::fill(const Bound& bound, std::span<const Piece> pieces, std::int64_
     ++t;
   };
   logits_.rows.clear();
-  for (std::int64_t b = 0; b < padded; ++b) {
+  for (std::int64_t b = 0; b < sequences; ++b) {
     std::int64_t keys = 0;
     std::int64_t n_blocks = 0;
     if (b < static_cast<std::int64_t>(pieces.size())) {
@@ -379,7 +394,8 @@ void Runner::fill(const Bound& bound, std::span<const Piece> pieces, std::int64_
     } else {
       // Padding sees nothing, and is written to the null block, a slot each: operators of the NPU
       // have no slot that is left out.
-      token(0, 0, null_block * block_size_ + b % block_size_);
+      const std::int64_t end = b + 1 == sequences ? tokens : t + 1;
+      while (t < end) token(0, 0, null_block * block_size_ + t % block_size_);
     }
     if (table != nullptr)
       std::fill(table + b * width + n_blocks, table + (b + 1) * width, null_block);
@@ -409,21 +425,27 @@ const Logits& Runner::run(std::span<const Piece> pieces, Phase phase, LogitRows 
     most_keys = std::max(most_keys, length(p.seq) + n);
   }
   const auto batch = static_cast<std::int64_t>(pieces.size());
-  const std::int64_t padded = phase == Phase::decode ? bucket(batch) : batch;
-  // The width of the table goes in powers of two, so that growing sequences bind rarely.
-  std::int64_t width = 1;
-  while (width < blocks_for(most_keys, block_size_)) width *= 2;
-  const std::int64_t padded_tokens = tokens + padded - batch;
+  // Decode is padded by sequences of a token each, prefill by one sequence of what is left over.
+  std::int64_t padded = batch;
+  std::int64_t padded_tokens = tokens;
+  if (phase == Phase::decode) {
+    padded = bucket(batch);
+    padded_tokens = padded;
+  } else if (const auto it = std::ranges::lower_bound(prefill_buckets_, tokens);
+             it != prefill_buckets_.end()) {
+    padded = batch + 1;
+    padded_tokens = *it;
+  }
   Engine& e = engine(phase);
   const auto start = std::chrono::steady_clock::now();
   sizes_.find("T")->second = padded_tokens;
   sizes_.find("B")->second = padded;
-  sizes_.find("MB")->second = width;
+  sizes_.find("MB")->second = table_width(most_keys);
   sizes_.find("R")->second = rows == LogitRows::all ? padded_tokens : padded;
   sizes_.find("NB")->second = pool_.size();
   sizes_.find("bs")->second = block_size_;
   const Bound& bound = e.bound(sizes_);
-  fill(bound, pieces, padded, rows);
+  fill(bound, pieces, rows);
   LaunchTimes* times = times_ != nullptr || !on_run ? times_ : &own_times_;
   if (times != nullptr) {
     times->start.resize(bound.list.launches.size());

@@ -26,6 +26,8 @@ struct EngineModel {
   Weights weights;
   std::int64_t block_size = 128;
   std::int64_t max_positions = 0;  // the model's own limit; 0: none known
+  // Tokens that a prefill run is padded to, increasing; a longer one is not padded. Empty: none is.
+  std::vector<std::int64_t> prefill_buckets = {};
 };
 
 struct RunnerOptions {
@@ -111,6 +113,8 @@ class Runner {
 
   // The size that a decode batch is padded to, at most max_batch.
   std::int64_t bucket(std::int64_t batch) const;
+  // Columns of the block table in a run whose longest sequence has so many tokens then.
+  std::int64_t table_width(std::int64_t tokens) const;
 
  private:
   struct Sequence {
@@ -120,12 +124,13 @@ class Runner {
   };
   void check_pieces(std::span<const Piece> pieces, Phase phase);
   void allocate(std::span<const Piece> pieces);
-  void fill(const Bound& bound, std::span<const Piece> pieces, std::int64_t padded, LogitRows rows);
+  void fill(const Bound& bound, std::span<const Piece> pieces, LogitRows rows);
   void check_slots(std::span<const Piece> pieces) const;
   void check_logits(std::span<const Piece> pieces, LogitRows rows) const;
   void poison(std::span<const std::int32_t> blocks);
 
   RunnerOptions options_;
+  std::vector<std::int64_t> prefill_buckets_;
   std::int64_t block_size_, max_len_ = 0, vocab_ = 0, cache_bytes_ = 0;
   std::vector<Tensor> caches_;
   BlockPool pool_;

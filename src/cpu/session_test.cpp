@@ -331,6 +331,49 @@ TEST(runner, buckets) {
   for (const auto& [batch, bucket] : want) EXPECT_EQ(r.bucket(batch), bucket);
 }
 
+// GM-61: one plan for all lengths of a bucket, whatever runs side by side; a longer prompt is not
+// padded.
+TEST(runner, gm_61_prompts_padded_to_a_bucket) {
+  for (const bool rows : {true, false}) {
+    EngineModel m = toy::model("f32", 4, 0, rows);
+    m.prefill_buckets = {8, 12};
+    const Weights weights = m.weights;
+    Runner r(std::move(m), options());
+    std::int64_t made = 0;
+    for (const std::int64_t n : {8, 1, 5, 7, 3}) {
+      const Ids ids = prompt(n, n);
+      const SeqId s = r.open();
+      const Piece piece{s, ids};
+      expect_logits(r.run({&piece, 1}, Phase::prefill).row(0), toy::oracle(weights, ids), 1e-4);
+      const std::int64_t next[] = {9};
+      const Piece one{s, next};
+      Ids longer = ids;
+      longer.push_back(9);
+      expect_logits(r.run({&one, 1}, Phase::decode).row(0), toy::oracle(weights, longer), 1e-4);
+      r.close(s);
+      if (n == 5) made = r.engine(Phase::prefill).n_made();
+    }
+    // Tables of one and of two blocks.
+    EXPECT_EQ(r.engine(Phase::prefill).n_made(), made);
+    const Ids a = prompt(6, 1);
+    const Ids b = prompt(5, 2);
+    const Ids c = prompt(13, 3);
+    const Piece two[] = {{r.open(), a}, {r.open(), b}};
+    const Logits& both = r.run(two, Phase::prefill, LogitRows::all);
+    for (std::int64_t i = 0; i < 11; ++i) {
+      const Ids& ids = i < 6 ? a : b;
+      const std::int64_t n = i < 6 ? i + 1 : i - 5;
+      expect_logits(both.row(i), toy::oracle(weights, Ids(ids.begin(), ids.begin() + n)), 1e-4);
+    }
+    const Piece third{r.open(), c};
+    expect_logits(r.run({&third, 1}, Phase::prefill).row(0), toy::oracle(weights, c), 1e-4);
+    EXPECT_EQ(r.stats().padded_batch, 1);
+  }
+  EngineModel m = toy::model();
+  m.prefill_buckets = {8, 8};
+  EXPECT_EQ(code_of([&] { Runner r(std::move(m), options()); }), "TK0518");
+}
+
 // Requests that come and go at random; each answer equals the oracle's, and at the end the pool is
 // whole again (KV-24).
 TEST(session, random_arrivals_and_cancellations) {

@@ -31,16 +31,16 @@ std::map<std::string, Alike> kernels_of(const Simulation& s) {
 
 NpuClock::NpuClock(std::string_view target) : device_(load_device_file(target)) {}
 
-Simulation NpuClock::step(const Graph& graph, const StepShape& shape) const {
-  return step(lower_graph(graph, shape, {}), shape);
+Simulation NpuClock::step(const Graph& graph, const StepShape& shape, sim::Mode mode) const {
+  return step(lower_graph(graph, shape, {}), shape, mode);
 }
 
-Simulation NpuClock::step(const Step& work, const StepShape& shape) const {
+Simulation NpuClock::step(const Step& work, const StepShape& shape, sim::Mode mode) const {
   Scene scene;
   scene.batch = shape.sequences;
   scene.tokens = shape.tokens;
   scene.kv = shape.kv_len;
-  return simulate_step(work, device_, default_costs(), sim::Mode::ge_graph, std::move(scene));
+  return simulate_step(work, device_, default_costs(), mode, std::move(scene));
 }
 
 Difference difference(const Simulation& before, const Simulation& after) {

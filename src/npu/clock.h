@@ -15,8 +15,10 @@ class NpuClock {
   // The default variant of the target ("a2", "a3"), its default costs, one graph a step.
   explicit NpuClock(std::string_view target);
   // The second of two steps, as `tokamak simulate` has it. Throws what lower_graph throws.
-  Simulation step(const Graph& graph, const StepShape& shape) const;
-  Simulation step(const Step& work, const StepShape& shape) const;
+  Simulation step(const Graph& graph, const StepShape& shape,
+                  sim::Mode mode = sim::Mode::ge_graph) const;
+  Simulation step(const Step& work, const StepShape& shape,
+                  sim::Mode mode = sim::Mode::ge_graph) const;
   const DeviceFile& device() const { return device_; }
 
  private:

@@ -145,6 +145,8 @@ std::string trials(const Ledger& l) {
     std::string notes;
     for (const std::string& n : r.verdict.notes)
       notes += fmt::format("<small>NPU: {}</small>", escaped(n));
+    for (const std::string& line : report::capture_lines(r))
+      notes += fmt::format("<small>{}</small>", escaped(line));
     s += fmt::format(
         "<tr class={}><td class=n "
         "data-v={}>{}</td><td>{}<small>{}</small></td><td>{}</td><td>{}<small>{}</small></td><td "
@@ -156,6 +158,23 @@ std::string trials(const Ledger& l) {
         error_cell(r.model), escaped(r.why), notes);
   }
   return s + "</tbody></table></div></section>\n";
+}
+
+// GM-04: what stands in the way of a capture, where, and what was done about it.
+std::string capture_plan(const Ledger& l) {
+  if (l.capture.region.inputs.empty()) return "";
+  std::string s =
+      "<section><h2>Capture plan</h2><p class=note>What changes from step to step in the model as "
+      "it "
+      "was captured, and what takes it away; the decode step that is captured takes the inputs "
+      "below.</p><table><thead><tr><th>rule<th>found<th>at<th>rewrite</tr></thead><tbody>\n";
+  for (const CaptureFactor& f : l.capture.factors)
+    s += fmt::format("<tr><td>{}</td><td>{}</td><td>{}<small>{}</small></td><td>{}</td></tr>\n",
+                     f.rule, escaped(f.found), escaped(f.module), escaped(f.place),
+                     escaped(f.rewrite.empty() ? "none is known" : f.rewrite));
+  s += "</tbody></table><p class=note>Inputs of a step: ";
+  for (const std::string& input : l.capture.region.inputs) s += escaped(input) + "; ";
+  return s + fmt::format("caches in place: {}.</p></section>\n", l.capture.region.states.size());
 }
 
 std::string numerics(const Ledger& l) {
@@ -233,11 +252,11 @@ std::string report_html(const Ledger& l) {
       "content=\"width=device-width,initial-scale=1\">\n<title>{} – "
       "Tokamak</title>\n<style>{}</style></head><body>\n<header><h1>{}</h1><span class=where>{} → "
       "{}</span><button id=theme type=button>light / "
-      "dark</button></header>\n<main><p class=lead>{}</p>\n{}{}{}{}{}{}<footer>Tokamak {}; the "
+      "dark</button></header>\n<main><p class=lead>{}</p>\n{}{}{}{}{}{}{}<footer>Tokamak {}; the "
       "same figures are in ledger.json.</footer></main>\n<script>{}</script></body></html>\n",
       escaped(l.model.name), page_css, escaped(l.model.name), escaped(l.model.type),
       escaped(l.target), escaped(report::verdict_sentence(l)), cards(l), waterfall(l), trials(l),
-      decode_step(l), numerics(l), model_section(l), escaped(l.version), page_js);
+      decode_step(l), numerics(l), capture_plan(l), model_section(l), escaped(l.version), page_js);
 }
 
 }  // namespace tk

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -72,7 +73,20 @@ std::string report_markdown(const Ledger& l) {
         r.local.done ? fmt::format("{:.1e}", r.local.error.relative()) : "",
         r.model.done ? fmt::format("{:.1e}", r.model.error.relative()) : "", cell(r.why));
   }
+  for (const LedgerRow& r : l.rows)
+    if (const auto lines = capture_lines(r); !lines.empty()) {
+      s += fmt::format("\nTrial {}, capture of {}:\n\n", r.id, r.phase);
+      for (const std::string& line : lines) s += fmt::format("- {}\n", line);
+    }
   s += "\nA time ratio is after / before: " + ratio_text(l) + "\n\n";
+  if (!l.capture.region.inputs.empty()) {
+    s += "## Capture plan\n\n| rule | found | at | rewrite |\n|---|---|---|---|\n";
+    for (const CaptureFactor& f : l.capture.factors)
+      s += fmt::format("| {} | {} | {} {} | {} |\n", f.rule, cell(f.found), cell(f.module),
+                       cell(f.place), cell(f.rewrite.empty() ? "none is known" : f.rewrite));
+    s += fmt::format("\nInputs of a step: {}; caches in place: {}.\n\n",
+                     fmt::join(l.capture.region.inputs, "; "), l.capture.region.states.size());
+  }
   s += "## Numerics\n\n| stage | against | largest error | of the largest logit | top-1 "
        "|\n|---|---|---|---|---|\n";
   numerics_row(&s, "captured", l.captured);

@@ -106,6 +106,21 @@ std::string bandwidth_text(const Ledger& l) {
                      l.machine.threads);
 }
 
+std::vector<std::string> capture_lines(const LedgerRow& row) {
+  std::vector<std::string> lines;
+  for (const AcceptanceItem& a : row.acceptance)
+    lines.push_back(fmt::format("{}: {} ({})", a.passed ? "passed" : "FAILED", a.what, a.found));
+  for (const Alternative& a : row.alternatives) {
+    std::string line = fmt::format("{}: {}", a.name, ms(a.ms));
+    if (&a != &row.alternatives.front()) line += fmt::format(", gain {:.1f} %", 100 * a.gain);
+    if (!a.verdict.empty()) line += ", " + a.verdict;
+    if (a.break_even_steps >= 0)
+      line += fmt::format(", paid back after {} steps", a.break_even_steps);
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
 std::string verdict_sentence(const Ledger& l) {
   int kept = 0;
   int back = 0;

@@ -36,6 +36,8 @@ std::vector<KernelShare> kernel_shares(const Ledger& ledger);
 
 // "measured, median of 12", or "predicted; 9 of 10 of 25 published graph steps were off by ...".
 std::string how(const Ledger& ledger, const Comparison& comparison);
+// What a row of a capture has besides: its acceptance, and the ways to run the step.
+std::vector<std::string> capture_lines(const LedgerRow& row);
 // What a ratio of the trials is, with its interval: a sentence.
 std::string ratio_text(const Ledger& ledger);
 // "of the 10.2 GB/s that 2 threads read here"

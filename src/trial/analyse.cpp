@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "cpu/isa.h"
 #include "moves/canonical/canonical.h"
+#include "trial/capture_trial.h"
 #include "trial/machine.h"
 #include "trial/rows.h"
 
@@ -74,6 +75,16 @@ Ledger analyse(const CapturedModel& model, const OptimizeOptions& options) {
       row.why = row.verdict.ok() ? "analysis only: not tried" : row.verdict.reason;
       ledger.rows.push_back(std::move(row));
     }
+  }
+  ledger.capture = {capture_factors(model.graph, CaptureBackend::npugraph_ex),
+                    capture_region(decode)};
+  for (const Phase phase : phases) {
+    if (!capture_wanted(options) || (phase == Phase::decode ? !options.decode : !options.prefill))
+      continue;
+    LedgerRow row = capture_row(phase == Phase::decode ? decode : prefill, phase, options.target);
+    row.id = static_cast<int>(ledger.rows.size()) + 1;
+    row.why = row.verdict.ok() ? "analysis only: not tried" : row.verdict.reason;
+    ledger.rows.push_back(std::move(row));
   }
   ledger.model.decode_nodes = static_cast<std::int64_t>(decode.n_nodes());
   ledger.model.prefill_nodes = static_cast<std::int64_t>(prefill.n_nodes());

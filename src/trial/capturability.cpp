@@ -250,4 +250,33 @@ CaptureRegion capture_region(const Graph& graph) {
   return r;
 }
 
+Verdict capture_verdict(const Graph& graph, std::optional<Phase> phase, CaptureBackend backend) {
+  if (!phase)
+    return {
+        VerdictKind::pending,
+        "specialise first: the graph serves prefill and decode alike, so a step's sizes and its "
+        "path are open",
+        "GM-02",
+        {}};
+  if (*phase == Phase::prefill)
+    return {VerdictKind::not_adaptable,
+            "length changes per request, first-token path differs",
+            "GM-02",
+            {}};
+  for (const CaptureFactor& f : capture_factors(graph, backend))
+    if (f.blocks)
+      return {VerdictKind::not_adaptable,
+              cat(f.found, " at ", f.place.empty() ? f.module : f.place),
+              f.rule,
+              {}};
+  const CaptureRegion region = capture_region(graph);
+  if (!region.missing.empty())
+    return {VerdictKind::not_adaptable,
+            cat("a step needs ", fmt::format("{}", fmt::join(region.missing, ", ")),
+                ", and the region does not take it"),
+            "GM-12",
+            {}};
+  return {};
+}
+
 }  // namespace tk

@@ -2,10 +2,13 @@
 // step or needs the host, where that stands, and what is done about it (GM-10 to GM-17).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "cpu/runner.h"
 #include "graph/graph.h"
+#include "graph/verdict.h"
 
 namespace tk {
 
@@ -38,5 +41,9 @@ struct CaptureRegion {
 };
 
 CaptureRegion capture_region(const Graph& graph);
+
+// Whether this graph of a phase is captured. A graph without a phase is pending: its sizes and its
+// path must be bound first. Prefill is not captured without buckets (GM-02).
+Verdict capture_verdict(const Graph& graph, std::optional<Phase> phase, CaptureBackend backend);
 
 }  // namespace tk

@@ -97,6 +97,7 @@ void save_deployment(const fs::path& folder, const Deployment& d, const Captured
                                      {"version", format_version},
                                      {"name", d.name},
                                      {"max_positions", d.engine.max_positions},
+                                     {"prefill_buckets", d.engine.prefill_buckets},
                                      {"eos_ids", d.config.eos_ids},
                                      {"bos_id", d.config.bos_id},
                                      {"cache", json_of(d.cache)}};
@@ -126,6 +127,8 @@ Deployment load_deployment(const fs::path& folder) {
   d.config.bos_id = root["bos_id"].integer();
   d.engine.block_size = d.cache.block_size;
   d.engine.max_positions = root["max_positions"].integer();
+  if (root.find("prefill_buckets"))
+    d.engine.prefill_buckets = json::integers(root["prefill_buckets"]);
   for (const bool prefill : {true, false}) {
     const fs::path path = folder / (prefill ? "prefill.tk" : "decode.tk");
     const auto text = MappedFile::open(path);

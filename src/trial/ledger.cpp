@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "trial/capture_json.h"
+
 namespace tk {
 namespace {
 
@@ -44,23 +46,32 @@ Json json_of(const Verdict& v) {
 }
 
 Json json_of(const LedgerRow& r) {
-  return {{"id", r.id},
-          {"stage", r.stage},
-          {"move", r.move},
-          {"doc", r.doc},
-          {"target_op", r.target_op},
-          {"phase", r.phase},
-          {"place", r.place},
-          {"source", r.source},
-          {"sites", r.sites},
-          {"verdict", json_of(r.verdict)},
-          {"decision", name_of(r.decision)},
-          {"why", r.why},
-          {"numerics", {{"local", json_of(r.local)}, {"model", json_of(r.model)}}},
-          {"time", {{"decode", json_of(r.decode)}, {"prefill", json_of(r.prefill)}}},
-          {"nodes_before", r.nodes_before},
-          {"nodes_after", r.nodes_after},
-          {"seconds", r.seconds}};
+  Json out = {{"id", r.id},
+              {"stage", r.stage},
+              {"move", r.move},
+              {"doc", r.doc},
+              {"target_op", r.target_op},
+              {"phase", r.phase},
+              {"place", r.place},
+              {"source", r.source},
+              {"sites", r.sites},
+              {"verdict", json_of(r.verdict)},
+              {"decision", name_of(r.decision)},
+              {"why", r.why},
+              {"numerics", {{"local", json_of(r.local)}, {"model", json_of(r.model)}}},
+              {"time", {{"decode", json_of(r.decode)}, {"prefill", json_of(r.prefill)}}},
+              {"nodes_before", r.nodes_before},
+              {"nodes_after", r.nodes_after},
+              {"seconds", r.seconds}};
+  for (const AcceptanceItem& a : r.acceptance)
+    out["acceptance"].push_back({{"what", a.what}, {"found", a.found}, {"passed", a.passed}});
+  for (const Alternative& a : r.alternatives) {
+    out["alternatives"].push_back(
+        {{"name", a.name}, {"ms", a.ms}, {"gain", a.gain}, {"verdict", a.verdict}});
+    if (a.break_even_steps >= 0)
+      out["alternatives"].back()["break_even_steps"] = a.break_even_steps;
+  }
+  return out;
 }
 
 // Null when times were measured.
@@ -152,6 +163,9 @@ std::string to_json(const Ledger& l) {
                  {"prediction", prediction_of(l)},
                  {"waterfall", waterfall},
                  {"rows", rows},
+                 {"capture_plan",
+                  {{"factors", json_of(l.capture.factors)}, {"region", json_of(l.capture.region)}}},
+                 {"prefill_buckets", l.prefill_buckets},
                  {"decode_step", step},
                  {"decode_bytes", l.decode_bytes},
                  {"decode_bandwidth_share", l.decode_bandwidth_share},

@@ -8,6 +8,7 @@
 
 #include "graph/verdict.h"
 #include "moves/flatten/flatten.h"
+#include "trial/capturability.h"
 #include "trial/numerics.h"
 
 namespace tk {
@@ -46,9 +47,25 @@ struct NumericCheck {
 enum class Decision : std::uint8_t { kept, rolled_back, not_tried, pending };
 std::string_view name_of(Decision decision);
 
+// What a captured step had to show besides numbers and times (GM-50).
+struct AcceptanceItem {
+  std::string what;   // "graphs made while serving"
+  std::string found;  // "0 of 0 expected"
+  bool passed = false;
+};
+
+// One of several ways to run a step; the first of a row is what the others are compared with.
+struct Alternative {
+  std::string name;  // "eager", "npugraph_ex"
+  double ms = 0;
+  double gain = 0;                     // share of the first one's time
+  std::int64_t break_even_steps = -1;  // until making the graph has paid; -1: never, or not known
+  std::string verdict;                 // of capture (npu/modes.h)
+};
+
 struct LedgerRow {
   int id = 0;
-  std::string stage;      // "cache", "fuse"
+  std::string stage;      // "cache", "fuse", "capture"
   std::string move;       // "fuse_rms_norm"
   std::string doc;        // before -> after
   std::string target_op;  // "npu.npu_rms_norm"
@@ -61,6 +78,8 @@ struct LedgerRow {
   std::string why;  // of the decision, one sentence
   NumericCheck local, model;
   Comparison decode, prefill;
+  std::vector<AcceptanceItem> acceptance;  // of a capture
+  std::vector<Alternative> alternatives;
   std::int64_t nodes_before = 0, nodes_after = 0;
   double seconds = 0;  // that the trial took
 };
@@ -103,8 +122,14 @@ struct Ledger {
   Comparison captured_decode;              // captured graph run as it is against the optimised one
   Comparison total_decode, total_prefill;  // cached and unfused against optimised
   NumericCheck captured, cached,
-      optimized;                        // against the golden file, or against the captured graph
-  std::vector<LaunchSpan> decode_step;  // one step of the result, launch by launch
+      optimized;  // against the golden file, or against the captured graph
+  // What capturing decode changes in the model, and what its callers give then (GM-04).
+  struct CapturePlan {
+    std::vector<CaptureFactor> factors;  // of the model as it was captured
+    CaptureRegion region;                // of the decode step
+  } capture;
+  std::vector<std::int64_t> prefill_buckets;  // kept: tokens that a prefill is padded to
+  std::vector<LaunchSpan> decode_step;        // one step of the result, launch by launch
   double decode_bytes = 0, decode_bandwidth_share = 0;
   double seconds = 0;
   std::string version;

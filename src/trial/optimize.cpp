@@ -11,10 +11,11 @@
 #include "cpu/kernels/bandwidth.h"
 #include "cpu/pack.h"
 #include "graph/rewrite.h"
-#include "npu/clock.h"
+#include "trial/capture_trial.h"
 #include "trial/engine_model.h"
 #include "trial/future.h"
 #include "trial/machine.h"
+#include "trial/predicted.h"
 #include "trial/rows.h"
 #include "trial/site_check.h"
 #include "trial/step.h"
@@ -44,6 +45,7 @@ class Pipeline {
     for (const Move& move : candidates(o_))
       for (Phase phase : phases)
         if (wanted(move, phase, o_)) try_move(move, phase);
+    if (capture_wanted(o_)) capture();
     finish();
     return std::move(out_);
   }
@@ -114,15 +116,21 @@ class Pipeline {
         .help("check that the golden file belongs to these weights");
   }
 
-  std::unique_ptr<Runner> runner(const Graph& prefill, const Graph& decode) const {
+  std::unique_ptr<Runner> runner(const Graph& prefill, const Graph& decode,
+                                 const CaptureCase::RunnerWish& wish = {}) const {
     RunnerOptions r;
+    r.engine.rebind = r.engine.one_by_one = wish.op_by_op;
+    r.max_tokens = std::max(r.max_tokens, wish.max_len);
     r.threads = o_.threads;
     r.max_batch = 4;
     r.team = team_;
     r.packer = packer_;
-    r.max_len = max_len_;
-    return std::make_unique<Runner>(
-        engine_model(model_, prefill.clone(), decode.clone(), o_.block_size), r);
+    r.max_len = std::max(max_len_, wish.max_len);
+    if (model_.config.max_positions > 0)
+      r.max_len = std::min(r.max_len, model_.config.max_positions);
+    EngineModel m = engine_model(model_, prefill.clone(), decode.clone(), o_.block_size);
+    m.prefill_buckets = wish.prefill_buckets;
+    return std::make_unique<Runner>(std::move(m), r);
   }
 
   void baseline() {
@@ -204,7 +212,8 @@ class Pipeline {
     const Graph& graph;
   };
   Comparison compare(Phase phase, const Side& a, const Side& b, double budget) {
-    if (npu_) return compare_predictions(phase, a.graph, b.graph);
+    if (npu_)
+      return predicted_comparison(metric(phase), predict(phase, a.graph), predict(phase, b.graph));
     return phase == Phase::decode ? time_decode(a.runner, b.runner, budget)
                                   : time_prefill(a.runner, b.runner, budget);
   }
@@ -229,28 +238,6 @@ class Pipeline {
     return npu_->step(g, {decode ? 1 : prefill_tokens_, 1,
                           decode ? decode_context_ + 1 : prefill_tokens_, o_.block_size});
   }
-  Comparison compare_predictions(Phase phase, const Graph& a, const Graph& b) const {
-    const Simulation before = predict(phase, a);
-    const Simulation after = predict(phase, b);
-    const auto timing_of = [](const Simulation& s) {
-      const double ms = s.step_ms();
-      return Timing{ms, ms / (1 + s.band.p90), ms * (1 + s.band.p90), 1};
-    };
-    const Difference d = difference(before, after);
-    Comparison c;
-    c.metric = metric(phase);
-    c.kind = "predicted";
-    c.before = timing_of(before);
-    c.after = timing_of(after);
-    c.ratio = d.ratio;
-    c.ratio_low = d.low;
-    c.ratio_high = d.high;
-    c.measured = true;
-    c.launches_before = static_cast<std::int64_t>(before.spans.size());
-    c.launches_after = static_cast<std::int64_t>(after.spans.size());
-    return c;
-  }
-
   void add(LedgerRow row) {
     row.id = static_cast<int>(ledger().rows.size()) + 1;
     ledger().rows.push_back(std::move(row));
@@ -460,6 +447,28 @@ class Pipeline {
   }
   static constexpr double least_gain = 0.005;
 
+  // After all that changes the graphs (GM-51), as what is captured is what will run.
+  void capture() {
+    CaptureCase c{o_, prefill_, decode_};
+    c.npu = npu_ ? &*npu_ : nullptr;
+    c.prefill_tokens = prefill_tokens_;
+    c.decode_context = decode_context_;
+    c.runner = [this](const auto& wish) { return runner(prefill_, decode_, wish); };
+    c.check = [this](Runner* r) { return to_check(check_runner(r, reference_, true)); };
+    c.time_decode = [this](Runner& a, Runner& b) { return time_decode(a, b, 1.0); };
+    const std::int64_t most = model_.config.max_positions > 0 ? model_.config.max_positions : 4096;
+    ledger().capture = {capture_factors(model_.graph, CaptureBackend::npugraph_ex),
+                        capture_region(decode_)};
+    for (Phase phase : phases) {
+      if (phase == Phase::decode ? !o_.decode : !o_.prefill) continue;
+      say(cat("capture of ", name_of_phase(phase)));
+      LedgerRow row = phase == Phase::decode ? capture_decode(c)
+                                             : capture_prefill(c, most, &ledger().prefill_buckets);
+      say(cat("  ", name_of(row.decision), ": ", row.why));
+      add(std::move(row));
+    }
+  }
+
   static std::string percent(double ratio) {
     char text[64];
     std::snprintf(text, sizeof text, "%.1f %% %s", std::abs(1 - ratio) * 100,
@@ -487,7 +496,7 @@ class Pipeline {
     if (!npu_)
       record_step();
     else
-      record_prediction();
+      record_prediction(predict(Phase::decode, decode_), &ledger());
     Deployment& d = out_.deployment;
     prefill_.erase_unused_weights();
     decode_.erase_unused_weights();
@@ -497,6 +506,7 @@ class Pipeline {
     d.engine.decode = std::move(decode_);
     d.engine.block_size = o_.block_size;
     d.engine.max_positions = model_.config.max_positions;
+    d.engine.prefill_buckets = ledger().prefill_buckets;
     d.cache = prepared_.cached.cache;
     d.config = model_.config;
     d.name = ledger().model.name;
@@ -532,29 +542,6 @@ class Pipeline {
     ledger().decode_bytes = bytes;
     const double seconds = ledger().total_decode.after.median_ms / 1e3;
     if (seconds > 0) ledger().decode_bandwidth_share = bytes / seconds / ledger().machine.bandwidth;
-  }
-
-  // The decode step of the result as it was simulated.
-  void record_prediction() {
-    const Simulation step = predict(Phase::decode, decode_);
-    ledger().model_id = step.cost_id;
-    for (const sim::Span& span : step.spans) {
-      const sim::Launch& l = step.plan.launches[static_cast<std::size_t>(span.launch)];
-      const sim::LaunchText& text = step.plan.texts[static_cast<std::size_t>(l.text)];
-      LaunchSpan s;
-      s.name = text.type;
-      s.kernel = core_name(l.engine);
-      s.module = text.module;
-      s.start_us = static_cast<double>(span.start - step.begin) / 1e6;
-      s.duration_us = static_cast<double>(span.end - span.start) / 1e6;
-      s.bytes = span.hbm_read + span.hbm_write + span.l2_bytes;
-      ledger().decode_step.push_back(std::move(s));
-    }
-    ledger().band = {step.band.kind, step.band.cases, step.band.median, step.band.p90};
-    ledger().decode_bytes = static_cast<double>(step.hbm_bytes);
-    ledger().machine.bandwidth = static_cast<double>(step.params.hbm_rate);
-    ledger().decode_bandwidth_share =
-        ledger().decode_bytes / (step.step_ms() / 1e3) / ledger().machine.bandwidth;
   }
 
   const CapturedModel& model_;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cpu/buckets.h"
 #include "import/model.h"
 #include "moves/flatten/flatten.h"
 #include "moves/fuse/move.h"
@@ -31,6 +32,11 @@ struct OptimizeOptions {
   std::vector<std::string> disabled;
   std::span<const Move> candidates;    // what is tried, in order; empty: all_moves()
   bool decode = true, prefill = true;  // phases to optimise
+  // A trace of what is served: prefill is captured in buckets of its prompts when that is measured
+  // to pay (GM-61). Empty: prefill is not captured.
+  std::vector<Request> requests;
+  // Of a2 and a3: seconds that compiling and capturing one graph take; 0: not known.
+  double warm_up_s = 0;
   // Called with a line about what is going on.
   std::function<void(const std::string&)> progress;
 };

@@ -338,6 +338,25 @@ def test_a_loop_with_a_static_cache(dtype, batch):
         )
 
 
+def test_gm_22_a_second_batch_compiles_once_more_and_a_third_not():
+    model = llama()
+    f = compiled(model)
+    graphs = []
+    for batch in (1, 3, 2):
+        ids = torch.randint(1, 100, (batch, 5))
+        found = []
+        for step in (model, f):
+            cache = StaticCache(config=model.config, max_cache_len=48)
+            first = model(input_ids=ids, past_key_values=cache).logits[:, -1:].argmax(-1)
+            found.append(decode(step, model, first, 8, cache))
+        assert torch.equal(found[1][0], found[0][0])
+        torch.testing.assert_close(found[1][1], found[0][1], atol=1e-5, rtol=0)
+        graphs.append(len(report.graphs))
+    assert whole()
+    assert graphs == [1, 2, 2]  # one token, then one of each sequence of a batch of any size
+    assert all(g.in_place == 2 * CONFIG["num_hidden_layers"] for g in report.graphs)
+
+
 def test_generate_with_a_static_cache():
     model = llama()
     ids = torch.randint(1, 100, (1, 5))

@@ -91,3 +91,39 @@ def test_gm_52_a_large_prefill_gains_nothing(tokamak_binary, shared_models):
     command = ("simulate", model, "--target", "a3", "--tp", "8", "--phase", "prefill", "--modes")
     rows = json.loads(run(tokamak_binary, *command, "--tokens", "8192", "--json").stdout)["modes"]
     assert [r.get("verdict") for r in rows] == [None, "no gain", "no gain"]
+
+
+@pytest.mark.parametrize("target", ["cpu", "a3"])
+def test_gm_50_capture_in_ledger_and_report(tokamak_binary, stories, tmp_path, target):
+    out = tmp_path / "out"
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival_s,prompt,new\n" + "".join(f"0,{5 + i % 9},2\n" for i in range(40)))
+    command = ("optimize", stories, "-o", out, "-q", "--moves", "capture", "--target", target)
+    run(tokamak_binary, *command, "--requests", trace, "--warm-up", "1e-6")
+    ledger = json.loads((out / "ledger.json").read_text())
+    decode, prefill = [r for r in ledger["rows"] if r["stage"] == "capture"]
+    assert (decode["phase"], prefill["phase"]) == ("decode", "prefill")
+    assert [a["passed"] for a in decode["acceptance"]] == [True] * 4
+    assert decode["numerics"]["local"]["error"]["max_abs"] == 0
+    names = [a["name"] for a in decode["alternatives"]]
+    if target == "a3":
+        assert names == ["eager", "npugraph_ex", "ge_graph"]
+        assert decode["decision"] == prefill["decision"] == "kept"
+        assert decode["alternatives"][1]["break_even_steps"] == 1
+    else:
+        assert names == ["operator by operator", "launch list"]
+    kept = prefill["decision"] == "kept"
+    marker = json.loads((out / "tokamak.json").read_text())
+    assert bool(ledger["prefill_buckets"]) == kept
+    assert marker["prefill_buckets"] == ledger["prefill_buckets"]
+    assert ledger["capture_plan"]["factors"] and not ledger["capture_plan"]["region"]["missing"]
+    page = (out / "report.html").read_text()
+    assert "Capture plan" in page and "graphs made while serving" in page
+    assert "Capture plan" in (out / "report.md").read_text()
+    # What was kept runs, padded or not, with the tokens of the model itself.
+    ids = ("--ids", "1,5,7", "-n", "6", "--json")
+    tokens = [
+        json.loads(run(tokamak_binary, "run", model, *ids).stdout)[0]["ids"]
+        for model in (out, stories)
+    ]
+    assert tokens[0] == tokens[1]

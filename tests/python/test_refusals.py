@@ -64,6 +64,20 @@ def test_usage(refused, stories, tmp_path):
     refused("TK0703", "optimize", stories, *out, "--analysis-only", "--tp", 8)
     (tmp_path / "file").write_text("mine")
     refused("TK0704", "optimize", stories, "-o", tmp_path / "file")
+    (tmp_path / "trace.csv").write_text("0,100000,2\n")
+    refused(
+        "TK1510",
+        "optimize",
+        stories,
+        *out,
+        "--moves",
+        "capture",
+        "--requests",
+        tmp_path / "trace.csv",
+    )
+    assert "did you mean show?" in refused("TK1511", "ops", "shwo", "npu_rms_norm")
+    assert "list, search, show, check" in refused("TK1511", "ops", "npu_rms_norm")
+    assert "did you mean optimize?" in refused("TK1511", "optimise", stories)
     refused("TK0705", "run", stories, "--ids", "1,two")
     refused("TK0707", "run", stories)
     assert not (tmp_path / "out").exists() and (tmp_path / "file").read_text() == "mine"

@@ -267,8 +267,8 @@ def _lower_in_place(node, name):
     cache = node.args[0]
     if cache.op != "placeholder":
         raise Unsupported(f"{packet_name(node.target)} of something that is not an input")
-    if name == "tk.index_write" and not _is_static(cache.meta["val"]):
-        raise Unsupported(f"{cache.name} is changed in place and its sizes are not fixed")
+    if name == "tk.index_write" and not _lies_as_told(cache.meta["val"]):
+        raise Unsupported(f"{cache.name} is changed in place, of open sizes, and not contiguous")
     if name == "tk.index_write":
         _, dim, index, source = node.args
         if dim < 0:
@@ -402,6 +402,11 @@ def _find_symbols(out, placeholders):
 
 def _is_static(value):
     return all(isinstance(s, int) for s in (*value.shape, *value.stride()))
+
+
+def _lies_as_told(value):
+    """The engine is told how memory with open sizes lies by its sizes alone."""
+    return _is_static(value) or value.is_contiguous()
 
 
 def _statement(node, ids):

@@ -7,6 +7,7 @@ import os
 import threading
 
 import torch
+from torch.autograd.graph import increment_version
 
 from . import library
 from .library import check, load
@@ -17,7 +18,6 @@ from .report import log
 # Without a frame of Python for each: models have hundreds of weights and caches.
 ADDRESS = torch._C.TensorBase.data_ptr
 VERSION = operator.attrgetter("_version")
-IS_INFERENCE = torch._C.TensorBase.is_inference
 
 KEPT_SIZES = 64
 KEPT_MODELS = 4
@@ -91,6 +91,8 @@ class Compiled:
         self.state_pointers = (ctypes.c_void_p * max(1, len(self.state_index)))()
         self.input_pointers = (ctypes.c_void_p * max(1, len(self.input_index)))()
         self.last_states = None
+        kinds = {kind for kind, _ in lowered.outputs}
+        self.results_alone = [k for _, k in lowered.outputs] if kinds <= {"engine"} else None
 
     # -- weights
 
@@ -156,20 +158,14 @@ class Compiled:
                 *(outputs, len(results)),
             )
         )
-        self._mark_changed(args)
+        # The engine writes behind torch's back; who asks for a version sees the change.
+        increment_version(self.pick_written(args))
         for i, k in self.lowered.writes:
             args[i].copy_(results[k])
+        if self.results_alone is not None:
+            return tuple([results[k] for k in self.results_alone])
         values = dict(zip(self.names, symbols, strict=True))
         return tuple([_result(*out, args, results, values) for out in self.lowered.outputs])
-
-    def _mark_changed(self, args):
-        """The engine writes behind torch's back; who asks for a version sees the change."""
-        changed = self.pick_written(args)
-        if any(map(IS_INFERENCE, changed)):
-            changed = tuple([t for t in changed if not t.is_inference()])
-        if changed:
-            versions = tuple([v + 1 for v in map(VERSION, changed)])
-            torch._C._autograd._unsafe_set_version_counter(changed, versions)
 
     def _plan_results(self, symbols):
         values = dict(zip(self.names, symbols, strict=True))

@@ -24,9 +24,14 @@ namespace HWY_NAMESPACE {
 // ---- online softmax of one row: scores become weights; returns what `out` is to be scaled by ----
 
 float softmax_step(const PagedAttentionArgs& a, float* s, Range seen, float* max, float* total) {
+  VF scale = set(a.scale);
+  const VF cap = set(a.soft_cap);
+  if (!(a.scale > 0.0F)) {  // by 0 or less -inf would not stay -inf: scaled before it is there
+    for (std::int64_t j = 0; j < tile_keys; j += n_lanes) store(hn::Mul(load(s + j), scale), s + j);
+    scale = set(1.0F);
+  }
   for (std::int64_t j = 0; j < seen.begin; ++j) s[j] = minus_infinity;
   for (std::int64_t j = seen.end; j < tile_keys; ++j) s[j] = minus_infinity;
-  const VF scale = set(a.scale), cap = set(a.soft_cap);
   VF top = set(*max);
   for (std::int64_t j = 0; j < tile_keys; j += n_lanes) {
     VF v = hn::Mul(load(s + j), scale);

@@ -17,6 +17,7 @@ struct Case {
   bool sinks = false, value_is_key = false;
   std::int64_t dk2 = 0;
   std::int64_t padding = 0;  // queries that belong to no request
+  float scale = 0.3F;
 };
 
 void check(const Case& c, int n_threads, const std::string& target) {
@@ -57,7 +58,7 @@ void check(const Case& c, int n_threads, const std::string& target) {
   a.batch = batch, a.tokens = tokens, a.q_heads = c.q_heads, a.kv_heads = c.kv_heads;
   a.dk = c.dk, a.dk2 = c.dk2, a.dv = c.dv, a.block_size = c.block;
   a.block_table_stride = blocks_each;
-  a.mask = c.mask, a.window = c.window, a.scale = 0.3F, a.soft_cap = c.soft_cap;
+  a.mask = c.mask, a.window = c.window, a.scale = c.scale, a.soft_cap = c.soft_cap;
   a.max_kv_len = max_kv;
   const Tensor scratch = Tensor::empty(
       DType::u8, {static_cast<std::int64_t>(paged_attention_scratch_bytes(a, n_threads)) + 64});
@@ -90,7 +91,7 @@ void check(const Case& c, int n_threads, const std::string& target) {
             dot += qv(((first + i) * c.q_heads + h) * c.dk + j) * kv(row(p) * c.dk + j);
           for (std::int64_t j = 0; j < c.dk2; ++j)
             dot += q2v(((first + i) * c.q_heads + h) * c.dk2 + j) * k2v(row(p) * c.dk2 + j);
-          dot *= 0.3F;
+          dot *= c.scale;
           if (c.soft_cap > 0) dot = c.soft_cap * std::tanh(dot / c.soft_cap);
           const bool seen =
               c.mask == MaskKind::full ||
@@ -148,6 +149,22 @@ TEST(paged_attention, masks_caps_sinks) {
             c.sinks = sinks;
             c.soft_cap = sinks ? 0.7F : 0.0F;
             c.padding = 3;
+            check(c, 2, target);
+          }
+  });
+}
+
+// What is masked stays without weight, though -inf times 0 is NaN and times less is +inf.
+TEST(paged_attention, scale_of_zero_or_less) {
+  on_each_target([](const std::string& target) {
+    for (DType t : float_types)
+      for (float scale : {0.0F, -0.3F})
+        for (MaskKind mask : {MaskKind::causal, MaskKind::window, MaskKind::chunked})
+          for (float soft_cap : {0.0F, 0.7F}) {
+            Case c{{1, 5, 40}, {90, 300, 90}, 4, 2, 32, 32, 16, t, t, mask, 7, soft_cap};
+            c.scale = scale;
+            check(c, 2, target);
+            c.sinks = true;
             check(c, 2, target);
           }
   });

@@ -8,7 +8,7 @@
 
 #include "npu/simulation.h"
 
-namespace tk::cli {
+namespace tk {
 
 struct ModeRow {
   sim::Mode mode = sim::Mode::eager;
@@ -25,4 +25,4 @@ std::int64_t break_even_steps(std::span<const ModeRow> rows, const ModeRow& row,
 std::string modes_text(std::span<const ModeRow> rows, double warm_up_s);
 std::string modes_json(std::span<const ModeRow> rows, double warm_up_s);
 
-}  // namespace tk::cli
+}  // namespace tk

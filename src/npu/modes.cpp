@@ -1,4 +1,4 @@
-#include "cli/simulate_modes.h"
+#include "npu/modes.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-namespace tk::cli {
+namespace tk {
 namespace {
 
 constexpr double least_gain = 0.05;
@@ -65,4 +65,4 @@ std::string modes_json(std::span<const ModeRow> rows, double warm_up_s) {
   return nlohmann::ordered_json{{"modes", std::move(out)}}.dump(1) + "\n";
 }
 
-}  // namespace tk::cli
+}  // namespace tk
