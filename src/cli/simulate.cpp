@@ -288,8 +288,10 @@ void add_simulate(CLI::App& app, int* exit_code) {
                 "Tokens in the cache of each sequence: 4096,512; groups of ranks apart by /");
   c->add_option("--superkernel", f->superkernel,
                 "attention, moe, layer, all, auto, or a file with a module a line");
-  c->add_option("--prefetch", f->prefetch, "auto: weights into L2 while the memory is free")
-      ->check(CLI::IsMember({"auto"}));
+  c->add_option(
+       "--prefetch", f->prefetch,
+       "Weights into L2 while the memory is free; auto: what it would gain, on: the step with it")
+      ->check(CLI::IsMember({"auto", "on"}));
   c->add_option("--core-limit", f->core_limits,
                 "Cube and vector cores at most: 12:24, or 2=8:16 of stream 2");
   c->add_flag("--dynamic", f->dynamic, "A graph of dynamic shapes: the host tiles each operator");

@@ -146,6 +146,7 @@ StepMoves moves_of(const SimulateFlags& f, sim::Mode mode) {
   m.plan.dynamic = f.dynamic;
   m.superkernel = f.superkernel;
   m.prefetch = !f.prefetch.empty();
+  m.prefetch_stays = f.prefetch == "on";
   // Where eager is asked for beside graph modes, or is what a miss falls back to.
   if (mode == sim::Mode::eager && f.mode != "eager") {
     m.superkernel.clear();

@@ -257,17 +257,21 @@ TEST(Prefetch, VN41_TooEarlyIsEvicted) {
   EXPECT_GE(early.step, base.step);
 }
 
-// What gains nothing is left out, and says so (PRE-61).
-TEST(Prefetch, VN60_KeptOnlyWhereItGains) {
-  StepMoves m;
-  m.prefetch = true;
+// Nothing is kept before it has been measured (PRE-61): the step is as it was unless they are to
+// stay.
+TEST(Prefetch, VN60_IsShownButLeftOutUnlessItIsToStay) {
+  StepMoves chosen, stays;
+  chosen.prefetch = stays.prefetch = stays.prefetch_stays = true;
   for (const std::int64_t sequences : {1, 8, 64})
     for (const std::int64_t tp : {1, 4}) {
       const Step step = lowered(config, sequences, tp);
-      const Simulation s = run(step, m);
-      ASSERT_EQ(s.gains.size(), 1U);
-      EXPECT_LE(s.step, run(step, {}).step);
-      EXPECT_EQ(s.gains[0].verdict == "kept", !s.result.prefetches.empty());
+      const Simulation plain = run(step, {}), without = run(step, chosen), with = run(step, stays);
+      ASSERT_EQ(without.gains.size(), 1U);
+      EXPECT_NE(without.gains[0].verdict, "kept");
+      EXPECT_LE(without.gains[0].low, 0);
+      EXPECT_TRUE(without.result.prefetches.empty());
+      EXPECT_EQ(without.step, plain.step);
+      EXPECT_DOUBLE_EQ(with.step_ms(), with.gains[0].after_ms);
     }
 }
 
