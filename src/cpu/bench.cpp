@@ -177,6 +177,7 @@ std::vector<std::int64_t> bench_prompt(std::int64_t n, std::int64_t vocab, std::
   const std::int64_t first = v > 400 ? 100 : 0;
   const std::int64_t span = v > 400 ? v - 200 : v;
   std::vector<std::int64_t> ids;
+  ids.reserve(static_cast<std::size_t>(n));
   for (std::int64_t i = 0; i < n; ++i) ids.push_back(first + (i * 7919 + row * 104729) % span);
   return ids;
 }

@@ -69,6 +69,7 @@ std::vector<Tensor> Engine::run(const std::vector<Tensor>& inputs) {
     copy_into(b.plan.input(static_cast<int>(i)), inputs[i]);
   run(b);
   std::vector<Tensor> outputs;
+  outputs.reserve(plan_.outputs.size());
   for (std::size_t i = 0; i < plan_.outputs.size(); ++i)
     outputs.push_back(contiguous(b.plan.output(static_cast<int>(i))));
   return outputs;
@@ -84,6 +85,7 @@ std::vector<KernelUse> kernel_use(const Bound& bound) {
     u.bytes += l.bytes;
   }
   std::vector<KernelUse> out;
+  out.reserve(rows.size());
   for (auto& [key, row] : rows) out.push_back(std::move(row));
   std::stable_sort(out.begin(), out.end(),
                    [](const KernelUse& a, const KernelUse& b) { return a.bytes > b.bytes; });

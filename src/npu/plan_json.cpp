@@ -70,14 +70,14 @@ class Object {
   }
   template <typename E>
   void choice(const char* name, std::span<const std::string_view> names, E* to) {
-    std::string text_;
-    text(name, &text_);
-    if (text_.empty()) return;
-    const auto it = std::find(names.begin(), names.end(), text_);
+    std::string said;
+    text(name, &said);
+    if (said.empty()) return;
+    const auto it = std::find(names.begin(), names.end(), said);
     if (it == names.end()) {
       std::string all;
       for (const std::string_view n : names) all += cat(all.empty() ? "" : ", ", n);
-      fail(cat("'", name, "' is '", text_, "'; one of ", all, " is expected"));
+      fail(cat("'", name, "' is '", said, "'; one of ", all, " is expected"));
     }
     *to = static_cast<E>(it - names.begin());
   }
@@ -175,7 +175,7 @@ sim::Launch launch_from(const Json& j, std::size_t i, const std::string& file, s
 }
 
 Json launch_json(const sim::Plan& p, const sim::Launch& l) {
-  const sim::Launch none_;
+  const sim::Launch plain;
   Json j;
   if (l.text != sim::none) {
     const sim::LaunchText& t = p.texts[static_cast<std::size_t>(l.text)];
@@ -195,9 +195,9 @@ Json launch_json(const sim::Plan& p, const sim::Launch& l) {
   };
   const auto put_events = [&](const char* name, const sim::Slice& s) {
     for (std::int32_t k = 0; k < s.count; ++k)
-      j[name].push_back(p.events[static_cast<std::size_t>(s.begin + k)]);
+      j[name].push_back(p.events[static_cast<std::size_t>(s.begin) + static_cast<std::size_t>(k)]);
   };
-  put("vectors_per_cube", l.vectors_per_cube, none_.vectors_per_cube);
+  put("vectors_per_cube", l.vectors_per_cube, plain.vectors_per_cube);
   if (l.gang) j["gang"] = true;
   if (l.host_sync) j["host_sync"] = true;
   put("cube_limit", l.cube_limit, 0);
@@ -211,8 +211,8 @@ Json launch_json(const sim::Plan& p, const sim::Launch& l) {
   put_time("head_us", l.head, 0);
   put_time("tail_us", l.tail, 0);
   put_time("fixed_us", l.fixed, 0);
-  put_time("host_us", l.host, none_.host);
-  put_time("dispatch_us", l.dispatch, none_.dispatch);
+  put_time("host_us", l.host, plain.host);
+  put_time("dispatch_us", l.dispatch, plain.dispatch);
   put("overlap_ppm", l.overlap_ppm, 0);
   put("collective", l.collective, sim::none);
   put("segment", l.segment, sim::none);
@@ -220,7 +220,8 @@ Json launch_json(const sim::Plan& p, const sim::Launch& l) {
   put_events("records", l.records);
   put_events("inner_waits", l.inner_waits);
   for (std::int32_t k = 0; k < l.accesses.count; ++k) {
-    const sim::Access& a = p.accesses[static_cast<std::size_t>(l.accesses.begin + k)];
+    const sim::Access& a =
+        p.accesses[static_cast<std::size_t>(l.accesses.begin) + static_cast<std::size_t>(k)];
     j["accesses"].push_back(Json::array({a.address, a.bytes, a.write ? "w" : "r"}));
   }
   return j;
@@ -340,6 +341,7 @@ std::string plan_run_text(const sim::Plan& p, const sim::Result& r) {
     out += '\n';
   }
   std::vector<const sim::Span*> spans;
+  spans.reserve(r.spans.size());
   for (const sim::Span& s : r.spans) spans.push_back(&s);
   std::stable_sort(spans.begin(), spans.end(),
                    [](const sim::Span* a, const sim::Span* b) { return a->start < b->start; });

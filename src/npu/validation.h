@@ -40,6 +40,7 @@ std::string summary_text(const Validation& v);
 
 // A formula of a record, over S, global_batch, query_len, packages and accepted. TK1421.
 struct FormulaNames {
+  // NOLINTNEXTLINE(readability-identifier-naming): as the formulas write it
   double S = 0, global_batch = 0, query_len = 0, packages = 0, accepted = 0;
 };
 double eval_formula(std::string_view formula, const FormulaNames& names);

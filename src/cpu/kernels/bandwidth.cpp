@@ -54,7 +54,7 @@ HWY_EXPORT(read_range);
 
 void read_all(const ReadArgs& a, int thread, int n_threads) {
   const Range part = share(a.bytes / 8, 512, thread, n_threads);
-  a.sink[thread * 8] = HWY_DYNAMIC_DISPATCH(read_range)(
+  a.sink[std::ptrdiff_t{8} * thread] = HWY_DYNAMIC_DISPATCH(read_range)(
       static_cast<const std::uint64_t*>(a.data) + part.begin, part.end - part.begin);
 }
 
