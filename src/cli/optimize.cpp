@@ -148,21 +148,28 @@ int run(const Flags& f) {
   std::error_code error;
   if (std::filesystem::exists(out) && !std::filesystem::is_directory(out))
     throw UserError("TK0704", cat(out.string(), " is there and is no folder"));
+  if (std::filesystem::equivalent(out, f.model, error))
+    throw UserError("TK0704", cat(out.string(), " is the model itself"))
+        .help("give another folder: the captured model is not to be mixed with what comes of it");
   if (f.analysis_only && o.target != Target::cpu) return analysis_for_npu(f, model, o);
   Ledger ledger;
+  std::optional<Optimized> result;
   if (f.analysis_only) {
     ledger = analyse(model, o);
   } else {
     std::optional<Golden> golden;
     if (!f.golden.empty()) golden = read_golden(f.golden);
-    Optimized result = optimize(model, golden ? &*golden : nullptr, o);
-    ledger = std::move(result.ledger);
-    save_deployment(out, result.deployment, model);
+    result = optimize(model, golden ? &*golden : nullptr, o);
+    ledger = std::move(result->ledger);
   }
   std::filesystem::create_directories(out, error);
+  // A run that is stopped here leaves a folder that is not whole, not an old model with a new
+  // report.
+  std::filesystem::remove(out / "tokamak.json", error);
   write_file(out / "ledger.json", to_json(ledger));
   write_file(out / "report.md", report_markdown(ledger));
   write_file(out / "report.html", report_html(ledger));
+  if (result) save_deployment(out, result->deployment, model);
   if (f.json) {
     std::cout << to_json(ledger);
     return 0;

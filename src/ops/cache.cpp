@@ -430,10 +430,7 @@ void mla_eval(const EvalArgs& a) {
 
 double size(const Sym& s) { return static_cast<double>(s.value()); }
 
-double keys_seen(const Args& args, const Load& load) {
-  const double window = static_cast<double>(args.i64("window"));
-  return window > 0 ? std::min(window, load.kv_len) : load.kv_len;
-}
+double window_of(const Args& args) { return static_cast<double>(args.i64("window")); }
 
 Cost paged_attention_cost(const Args& args, const Load& load) {
   const Type& q = args.in(0);
@@ -441,8 +438,8 @@ Cost paged_attention_cost(const Args& args, const Load& load) {
   const double rope = args.has(6) ? size(args.in(6).dim(2)) : 0;
   return attention_cost({size(q.dim(0)), size(q.dim(1)), size(k.dim(2)), size(args.in(4).dim(0)),
                          size(q.dim(2)) + rope, size(args.in(2).dim(3)),
-                         static_cast<double>(size_of(k.dtype)), keys_seen(args, load),
-                         args.value(1) == args.value(2)});
+                         static_cast<double>(size_of(k.dtype)), load.kv_len,
+                         args.value(1) == args.value(2), window_of(args)});
 }
 
 // The latent of every key is expanded to each head's key and value first.
@@ -456,9 +453,10 @@ Cost mla_cost(const Args& args, const Load& load) {
   const double nope = size(q.dim(2));
   const double sequences = size(args.in(6).dim(0));
   const double bytes = static_cast<double>(size_of(q.dtype));
-  const double keys = keys_seen(args, load);
-  Cost c = attention_cost(
-      {tokens, heads, heads, sequences, nope + rope, width - nope, bytes, keys, false});
+  const double window = window_of(args), reach = window + tokens / std::max(1.0, sequences) - 1;
+  const double keys = window > 0 ? std::min(reach, load.kv_len) : load.kv_len;
+  Cost c = attention_cost({tokens, heads, heads, sequences, nope + rope, width - nope, bytes,
+                           load.kv_len, false, window});
   c.cube += 2 * sequences * keys * rank * width * heads;
   c.read = sequences * keys * (rank + rope) * bytes + bytes_of(args.in(4)) + bytes_of(q);
   c.written += sequences * keys * heads * width * bytes;

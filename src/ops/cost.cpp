@@ -54,15 +54,29 @@ Cost picked_cost(const Args& args, const Load&) {
   return c;
 }
 
+namespace {
+
+// Keys that one of the last n of `last` positions sees, on average: causal, and of a window.
+double keys_seen(double last, double n, double window) {
+  const double first = std::max(1.0, last - n + 1);
+  const double end = std::max(first, last);
+  if (window <= 0 || window >= end) return (first + end) / 2;
+  if (window <= first) return window;
+  const double growing = (first + window) / 2 * (window - first + 1);
+  return (growing + (end - window) * window) / (end - first + 1);
+}
+
+}  // namespace
+
 Cost attention_cost(const AttentionWork& w) {
   Cost c;
   const double per_sequence = w.tokens / std::max(1.0, w.sequences);
-  // Causal: query i of n sees all but the n - 1 - i keys after it.
-  const double seen = std::max(0.0, w.kv_len - (per_sequence - 1) / 2);
+  const double seen = keys_seen(w.kv_len, per_sequence, w.window);
+  const double read = w.window > 0 ? std::min(w.kv_len, w.window + per_sequence - 1) : w.kv_len;
   c.cube = 2 * w.tokens * w.heads * seen * (w.dim + w.v_dim);
   c.vector = 5 * w.tokens * w.heads * seen;  // scale, maximum, exponential, sum, normalise
   const double width = w.same_kv ? w.dim : w.dim + w.v_dim;
-  c.read = w.sequences * w.kv_len * w.kv_heads * width * w.kv_bytes +
+  c.read = w.sequences * read * w.kv_heads * width * w.kv_bytes +
            w.tokens * w.heads * w.dim * w.kv_bytes;
   c.written = w.tokens * w.heads * w.v_dim * w.kv_bytes;
   return c;

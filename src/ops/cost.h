@@ -24,8 +24,9 @@ struct AttentionWork {
   double tokens, heads, kv_heads, sequences;
   double dim, v_dim;     // of a head, rope part counted in dim
   double kv_bytes;       // of one element of the cache
-  double kv_len;         // keys that a query sees at most
+  double kv_len;         // keys of a sequence, with its own new ones
   bool same_kv = false;  // the value is the key: the latent of absorbed MLA
+  double window = 0;     // keys that a query sees at most; 0: all before it
 };
 Cost attention_cost(const AttentionWork& w);
 

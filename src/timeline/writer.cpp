@@ -291,7 +291,9 @@ fs::path write_profile(const Timeline& t, const fs::path& folder, const WriteOpt
   std::strftime(when, sizeof when, "%Y%m%d%H%M%S000", &parts);
   const fs::path root = folder / fmt::format("{}_{}_{}_ascend_pt", name, getpid(), when);
   const fs::path out = root / "ASCEND_PROFILER_OUTPUT";
-  fs::create_directories(out);
+  std::error_code error;
+  fs::create_directories(out, error);
+  if (error) throw UserError("TK0103", cat("cannot write ", out.string(), ": ", error.message()));
   const auto by_step = kernels_by_step(t);
   const auto steps = summarize_steps(t, by_step);
   write_file(out / "kernel_details.csv", kernel_csv(t, o.counters));

@@ -272,8 +272,14 @@ def test_existing_folder_needs_force(tokamak_binary, stories, written, tmp_path)
     (folder / "own.txt").write_text("mine")
     message = emit(tokamak_binary, stories, folder, code=2)
     assert "error[TK1204]" in message and (folder / "own.txt").read_text() == "mine"
+    # What no emission wrote is never taken away.
+    message = emit(tokamak_binary, stories, folder, "--force", code=2)
+    assert "error[TK1204]" in message and (folder / "own.txt").read_text() == "mine"
+    (folder / "own.txt").unlink()
     emit(tokamak_binary, stories, folder, "--force")
-    assert not (folder / "own.txt").exists() and (folder / "infer.sh").is_file()
+    (folder / "stale.py").write_text("of an earlier emission")
+    emit(tokamak_binary, stories, folder, "--force")
+    assert not (folder / "stale.py").exists() and (folder / "infer.sh").is_file()
     assert [p.name for p in tmp_path.iterdir()] == ["deploy"]
 
 

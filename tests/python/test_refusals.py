@@ -64,6 +64,7 @@ def test_usage(refused, stories, tmp_path):
     refused("TK0703", "optimize", stories, *out, "--analysis-only", "--tp", 8)
     (tmp_path / "file").write_text("mine")
     refused("TK0704", "optimize", stories, "-o", tmp_path / "file")
+    refused("TK0704", "optimize", stories, "-o", stories)  # would mix the two
     (tmp_path / "trace.csv").write_text("0,100000,2\n")
     refused(
         "TK1510",

@@ -199,3 +199,16 @@ def test_mistakes(simulate, stories, tmp_path, code, arguments):
     names = {"MODEL": stories, "CONFIG": config}
     done = simulate(*[names.get(a, a) for a in arguments], code=2)
     assert f"error[{code}]" in done.stderr
+
+
+def test_a_window_shorter_than_the_prompt(simulate, shared_models):
+    """VN-27: late queries of a long prompt see the window, not fewer keys than none."""
+    for name in ("gpt-oss", "gemma3-text"):
+        model = shared_models / name
+        if not model.is_dir():
+            pytest.skip(f"needs {model}")
+        times = []
+        for tokens in (64, 1024, 4096):
+            flags = ["--phase", "prefill", "--tokens", tokens, "--target", "a2", "--json"]
+            times.append(json.loads(simulate(model, *flags).stdout)["step_ms"])
+        assert times == sorted(times) and times[0] > 0

@@ -194,7 +194,7 @@ Cost fused_attention_cost(const Args& args, const Load& load, const AttentionNam
              : s.layout->packed() ? number(args.in(1).dim(s.kv_axes == "TND" ? 0 : 1)) / w.sequences
                                   : number(*size_along(args.in(1), s.kv_axes, 'S', s.kv_heads));
   if (!names.decode && args.i64("sparse_mode") == 4)
-    w.kv_len = std::min(w.kv_len, static_cast<double>(args.i64("pre_tokens")) + 1);
+    w.window = static_cast<double>(args.i64("pre_tokens")) + 1;
   w.same_kv = args.value(1) == args.value(2);
   return attention_cost(w);
 }
