@@ -83,7 +83,7 @@ bool same_memory(const tk::TensorView& a, const tk::TensorView& b) {
 
 void check_number(const char* what, std::size_t want, int got) {
   if (want != static_cast<std::size_t>(got))
-    throw tk::UserError("TK0502", cat("the graph has ", want, " ", what, ", got ", got));
+    throw tk::UserError("TK0502", cat(what, ": the graph has ", want, ", got ", got));
 }
 
 // An input's memory is read as the plan's type says, so it has to be of that type.

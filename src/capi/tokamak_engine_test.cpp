@@ -127,9 +127,9 @@ graph @main(%x: f32[A, B]) {
       {says(two_six, 2, state, 1, half, 1), "got f16[2, 6]"},
       {says(two_six, 2, other, 1, in, 1), "state 'c' is f32[2, 6], got f32[6, 2]"},
       {says(six_two, 2, state, 1, in, 1), "state 'c' is f32[6, 2], got f32[2, 6]"},
-      {says(two_six, 3, state, 1, in, 1), "the graph has 2 symbols, got 3"},
-      {says(two_six, 2, state, 0, in, 1), "the graph has 1 states, got 0"},
-      {says(two_six, 2, state, 1, in, 2), "the graph has 1 inputs, got 2"},
+      {says(two_six, 3, state, 1, in, 1), "symbols: the graph has 2, got 3"},
+      {says(two_six, 2, state, 0, in, 1), "states: the graph has 1, got 0"},
+      {says(two_six, 2, state, 1, in, 2), "inputs: the graph has 1, got 2"},
   };
   for (const auto& [got, want] : cases) {
     EXPECT_NE(got.find("TK0502"), std::string::npos) << got;

@@ -408,7 +408,7 @@ def _is_static(value):
 
 
 def _lies_as_told(value):
-    """The engine is told how memory with open sizes lies by its sizes alone."""
+    """Memory with open sizes that is written in place is contiguous memory."""
     return _is_static(value) or value.is_contiguous()
 
 
