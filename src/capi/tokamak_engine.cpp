@@ -236,6 +236,7 @@ struct tk_engine {
 
 Bound& tk_engine::bind(const std::int64_t* sizes, const tk_engine_tensor* given) {
   std::vector<tk::TensorView> states;
+  states.reserve(state_of.size());
   for (const int k : state_of) states.push_back(view_of(given[k]));
   const auto same = [&](const Bound& b) {
     return std::equal(b.symbols.begin(), b.symbols.end(), sizes) &&
