@@ -47,9 +47,9 @@ TK_ENGINE_API int tk_engine_check(const char* graph);
 /* `graph` is rewritten (with `fuse`, by every move of the CPU) and what depends on weights only is
  * computed. The memory of weights is read in place and must outlive the engine. States are those of
  * the graph, in order: memory that is changed in place, given to each run; here their names count.
- * The pool must outlive the engine. With `plan_cache`, a folder, the rewritten graph is kept there and found
- * again (cpu/plan_cache.h); null: not. The text is then a warning, of a plan that could not be used
- * or kept, or empty. */
+ * The pool must outlive the engine. With `plan_cache`, a folder, the rewritten graph is kept there
+ * and found again (cpu/plan_cache.h); null: not. The text is then a warning, of a plan that could
+ * not be used or kept, or empty. */
 TK_ENGINE_API tk_engine* tk_engine_new(const char* graph, const tk_engine_tensor* weights,
                                        int n_weights, const tk_engine_tensor* states, int n_states,
                                        int threads, int fuse, tk_engine_pool* pool,
