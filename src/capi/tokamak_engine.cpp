@@ -73,9 +73,29 @@ tk::TensorView view_of(const tk_engine_tensor& t) {
 // A plan for one set of sizes and one set of states.
 struct Bound {
   tk::Bound bound;
-  std::vector<void*> states;
+  std::vector<tk::TensorView> states;  // in the plan's order
   std::vector<std::int64_t> symbols;
 };
+
+bool same_memory(const tk::TensorView& a, const tk::TensorView& b) {
+  return a.data == b.data && a.dtype == b.dtype && a.shape == b.shape && a.strides == b.strides;
+}
+
+void check_number(const char* what, std::size_t want, int got) {
+  if (want != static_cast<std::size_t>(got))
+    throw tk::UserError("TK0502", cat(what, ": the graph has ", want, ", got ", got));
+}
+
+// An input's memory is read as the plan's type says, so it has to be of that type.
+void check_input(const tk::BoundPlan& plan, int i, const tk::TensorView& got) {
+  const tk::TensorView& want = plan.input(i);
+  if (got.dtype == want.dtype && got.shape == want.shape && got.contiguous()) return;
+  const int id = plan.plan->inputs[static_cast<std::size_t>(i)];
+  throw tk::UserError(
+      "TK0502", cat("input '", plan.plan->values[static_cast<std::size_t>(id)]->name, "' is ",
+                    tk::name_of(want.dtype), want.shape.str(), " and contiguous, got ",
+                    tk::name_of(got.dtype), got.shape.str(), " with strides ", got.strides.str()));
+}
 
 constexpr std::size_t max_bound = 16;
 
@@ -202,22 +222,25 @@ std::string rewrite_or_find(tk::Graph* graph, const tk_engine_tensor* weights, i
 
 struct tk_engine {
   tk::Plan plan;
-  std::vector<std::string> symbols;    // in the order of the ranges
-  std::vector<tk::TensorView> states;  // without data
-  std::vector<int> state_of;           // the plan's states among those given
+  std::vector<std::string> symbols;  // in the order of the ranges
+  std::size_t n_states = 0;          // that are given
+  std::vector<int> state_of;         // the plan's states among those given
   std::shared_ptr<tk::Team> team;
   std::shared_ptr<tk::EngineMemory> memory;
   std::unique_ptr<tk::Replay> replay;
   std::list<Bound> bound;  // most recently used first
 
-  Bound& bind(const std::int64_t* sizes, void* const* data);
+  Bound& bind(const std::int64_t* sizes, const tk_engine_tensor* given);
   void make_ready(Bound* b);
 };
 
-Bound& tk_engine::bind(const std::int64_t* sizes, void* const* data) {
+Bound& tk_engine::bind(const std::int64_t* sizes, const tk_engine_tensor* given) {
+  std::vector<tk::TensorView> states;
+  states.reserve(state_of.size());
+  for (const int k : state_of) states.push_back(view_of(given[k]));
   const auto same = [&](const Bound& b) {
     return std::equal(b.symbols.begin(), b.symbols.end(), sizes) &&
-           std::equal(b.states.begin(), b.states.end(), data);
+           std::equal(b.states.begin(), b.states.end(), states.begin(), same_memory);
   };
   const auto it = std::find_if(bound.begin(), bound.end(), same);
   if (it != bound.end()) {
@@ -225,24 +248,10 @@ Bound& tk_engine::bind(const std::int64_t* sizes, void* const* data) {
   } else {
     Bound b;
     b.symbols.assign(sizes, sizes + symbols.size());
-    b.states.assign(data, data + states.size());
     tk::SymEnv env;
     for (std::size_t i = 0; i < symbols.size(); ++i) env[symbols[i]] = sizes[i];
-    std::vector<tk::TensorView> views;
-    for (std::size_t i = 0; i < state_of.size(); ++i) {
-      const auto k = static_cast<std::size_t>(state_of[i]);
-      const tk::Type& type = plan.graph.states()[i]->type;
-      tk::TensorView view = states[k];
-      const bool fixed = std::all_of(type.shape.begin(), type.shape.end(),
-                                     [](const tk::Sym& s) { return s.is_const(); });
-      if (!fixed) {
-        view.shape = tk::concrete(type.shape, env);
-        view.strides = tk::contiguous_strides(view.shape);
-      }
-      view.data = data[k];
-      views.push_back(view);
-    }
-    b.bound.plan = tk::bind_plan(plan, env, views);
+    b.bound.plan = tk::bind_plan(plan, env, states);  // checks their dtypes and shapes
+    b.states = std::move(states);
     bound.push_front(std::move(b));
     if (bound.size() > max_bound) bound.pop_back();
   }
@@ -298,10 +307,8 @@ tk_engine* tk_engine_new(const char* graph, const tk_engine_tensor* weights, int
     tk::Graph g = tk::parse_graph(graph);
     for (const auto& [name, range] : g.ranges) e->symbols.push_back(name);
     std::map<std::string_view, int> by_name;
-    for (int i = 0; i < n_states; ++i) {
-      e->states.push_back(view_of(states[i]));
-      by_name[states[i].name] = i;
-    }
+    for (int i = 0; i < n_states; ++i) by_name[states[i].name] = i;
+    e->n_states = by_name.size();
     std::string warning = rewrite_or_find(&g, weights, n_weights, threads, fuse, plan_cache);
     tk::Weights named;
     for (int i = 0; i < n_weights; ++i) {
@@ -325,15 +332,21 @@ void tk_engine_delete(tk_engine* engine) {
   delete engine;
 }
 
-int tk_engine_run(tk_engine* engine, const int64_t* symbols, void* const* states,
-                  void* const* inputs, const tk_engine_tensor* outputs, int n_outputs) {
+int tk_engine_run(tk_engine* engine, const int64_t* symbols, int n_symbols,
+                  const tk_engine_tensor* states, int n_states, const tk_engine_tensor* inputs,
+                  int n_inputs, const tk_engine_tensor* outputs, int n_outputs) {
   return guarded([&] {
     const std::lock_guard lock(running);
+    check_number("symbols", engine->symbols.size(), n_symbols);
+    check_number("states", engine->n_states, n_states);
+    check_number("inputs", engine->plan.inputs.size(), n_inputs);
     const tk::Bound& b = engine->bind(symbols, states).bound;
     const tk::BoundPlan& plan = b.plan;
-    for (std::size_t i = 0; i < plan.plan->inputs.size(); ++i) {
-      const tk::TensorView& to = plan.input(static_cast<int>(i));
-      if (to.numel() > 0) std::memcpy(to.data, inputs[i], static_cast<std::size_t>(to.bytes()));
+    for (int i = 0; i < n_inputs; ++i) {
+      const tk::TensorView from = view_of(inputs[i]);
+      check_input(plan, i, from);
+      const tk::TensorView& to = plan.input(i);
+      if (to.numel() > 0) std::memcpy(to.data, from.data, static_cast<std::size_t>(to.bytes()));
     }
     engine->replay->run(b.list.launches);
     TK_CHECK(n_outputs == static_cast<int>(plan.plan->outputs.size()), "outputs: ", n_outputs);

@@ -46,23 +46,25 @@ TK_ENGINE_API int tk_engine_check(const char* graph);
 
 /* `graph` is rewritten (with `fuse`, by every move of the CPU) and what depends on weights only is
  * computed. The memory of weights is read in place and must outlive the engine. States are those of
- * the graph, in order: memory that is changed in place; their data is given to each run, and one
- * with a symbol among its sizes is contiguous and has the sizes of the run. The pool
- * must outlive the engine. With `plan_cache`, a folder, the rewritten graph is kept there and found
- * again (cpu/plan_cache.h); null: not. The text is then a warning, of a plan that could not be used
- * or kept, or empty. */
+ * the graph, in order: memory that is changed in place, given to each run; here their names count.
+ * The pool must outlive the engine. With `plan_cache`, a folder, the rewritten graph is kept there
+ * and found again (cpu/plan_cache.h); null: not. The text is then a warning, of a plan that could
+ * not be used or kept, or empty. */
 TK_ENGINE_API tk_engine* tk_engine_new(const char* graph, const tk_engine_tensor* weights,
                                        int n_weights, const tk_engine_tensor* states, int n_states,
                                        int threads, int fuse, tk_engine_pool* pool,
                                        const char* plan_cache);
 TK_ENGINE_API void tk_engine_delete(tk_engine* engine);
 
-/* One run. `symbols` are the sizes of the graph's symbols, in the order in which the graph's ranges
- * name them; inputs are contiguous, in the graph's order; outputs have the graph's shapes and any
- * strides. Inputs and outputs are copied in and out, weights and states are not. */
-TK_ENGINE_API int tk_engine_run(tk_engine* engine, const int64_t* symbols, void* const* states,
-                                void* const* inputs, const tk_engine_tensor* outputs,
-                                int n_outputs);
+/* One run. `symbols` are the sizes of the graph's symbols, in the order of their names; states are
+ * in the order of tk_engine_new, of any strides; inputs are contiguous, in the graph's order;
+ * outputs have the graph's shapes and any strides. Inputs and outputs are copied in and out,
+ * weights and states are not. TK0502, before anything is read, for another number of them, or one
+ * whose dtype or shape is not the graph's with these symbols. */
+TK_ENGINE_API int tk_engine_run(tk_engine* engine, const int64_t* symbols, int n_symbols,
+                                const tk_engine_tensor* states, int n_states,
+                                const tk_engine_tensor* inputs, int n_inputs,
+                                const tk_engine_tensor* outputs, int n_outputs);
 
 /* JSON of the last run's plan: {"nodes", "once", "launches", "kernels": [{"op", "kernel",
  * "launches", "bytes"}], "passed_over": ["aten.foo; why no kernel took it"], "once_bytes",

@@ -41,8 +41,9 @@ graph @main(%x: f32[N, 3]) {
     std::vector<float> x(static_cast<std::size_t>(3 * n), 2), y(x.size());
     const std::int64_t shape[] = {n, 3}, strides[] = {1, n};  // columns first
     const auto out = tensor(nullptr, y.data(), shape, strides, 2);
-    void* inputs[] = {x.data()};
-    ASSERT_EQ(tk_engine_run(e, &n, nullptr, inputs, &out, 1), 0) << tk_engine_text();
+    const std::int64_t rows[] = {3, 1};
+    const auto in = tensor(nullptr, x.data(), shape, rows, 2);
+    ASSERT_EQ(tk_engine_run(e, &n, 1, nullptr, 0, &in, 1, &out, 1), 0) << tk_engine_text();
     EXPECT_EQ(y.front(), 2);
     EXPECT_EQ(y.back(), 6);
   }
@@ -73,17 +74,67 @@ graph @main() {
   ASSERT_NE(e, nullptr) << tk_engine_text();
   float old[3];
   const auto out = tensor(nullptr, old, three, one, 1);
-  void* data[] = {a, b};
-  ASSERT_EQ(tk_engine_run(e, nullptr, data, nullptr, &out, 1), 0) << tk_engine_text();
+  tk_engine_tensor data[] = {states[0], states[1]};
+  ASSERT_EQ(tk_engine_run(e, nullptr, 0, data, 2, nullptr, 0, &out, 1), 0) << tk_engine_text();
   EXPECT_EQ(old[0], 1);
   EXPECT_EQ(a[0], 4);
   EXPECT_EQ(b[0], 1);
   float c[] = {7, 8, 9};  // other memory in the next run
-  data[1] = c;
-  ASSERT_EQ(tk_engine_run(e, nullptr, data, nullptr, &out, 1), 0) << tk_engine_text();
+  data[1].data = c;
+  ASSERT_EQ(tk_engine_run(e, nullptr, 0, data, 2, nullptr, 0, &out, 1), 0) << tk_engine_text();
   EXPECT_EQ(a[0], 7);
   EXPECT_EQ(c[0], 4);
   EXPECT_EQ(b[0], 1);
+  tk_engine_delete(e);
+}
+
+// Nothing is read of memory that is not what the graph and the symbols say.
+TEST(Engine, RefusesArgumentsThatAreNotTheGraphs) {
+  const Pool pool;
+  float cache[12] = {}, x[12] = {}, y[12] = {};
+  const std::int64_t two_six[] = {2, 6}, six_two[] = {6, 2}, rows_of_6[] = {6, 1};
+  const std::int64_t rows_of_2[] = {2, 1}, columns[] = {1, 2};
+  const auto state = tensor("c", cache, two_six, rows_of_6, 2);
+  tk_engine* e = tk_engine_new(R"(
+graph @main(%x: f32[A, B]) {
+  range A 0 1000
+  range B 0 1000
+  state %c: f32[A, B] "c"
+  %0 = aten.add(%x, %c)
+  %1 = tk.assign(%c, %0)
+  return %0
+}
+)",
+                               nullptr, 0, &state, 1, 1, 1, pool.pool, nullptr);
+  ASSERT_NE(e, nullptr) << tk_engine_text();
+  const auto in = tensor(nullptr, x, two_six, rows_of_6, 2);
+  const auto out = tensor(nullptr, y, two_six, rows_of_6, 2);
+  const auto says = [&](const std::int64_t* symbols, int n, const tk_engine_tensor& c, int n_states,
+                        const tk_engine_tensor& from, int n_inputs) {
+    const int failed = tk_engine_run(e, symbols, n, &c, n_states, &from, n_inputs, &out, 1);
+    return failed == 0 ? std::string("ran") : std::string(tk_engine_text());
+  };
+  EXPECT_EQ(says(two_six, 2, state, 1, in, 1), "ran");
+  const auto swapped = tensor(nullptr, x, six_two, rows_of_2, 2);
+  const auto across = tensor(nullptr, x, two_six, columns, 2);
+  const auto other = tensor("c", cache, six_two, rows_of_2, 2);
+  auto half = in;
+  half.dtype = "f16";
+  const std::pair<std::string, std::string> cases[] = {
+      {says(two_six, 2, state, 1, swapped, 1),
+       "input 'x' is f32[2, 6] and contiguous, got f32[6, 2]"},
+      {says(two_six, 2, state, 1, across, 1), "got f32[2, 6] with strides [1, 2]"},
+      {says(two_six, 2, state, 1, half, 1), "got f16[2, 6]"},
+      {says(two_six, 2, other, 1, in, 1), "state 'c' is f32[2, 6], got f32[6, 2]"},
+      {says(six_two, 2, state, 1, in, 1), "state 'c' is f32[6, 2], got f32[2, 6]"},
+      {says(two_six, 3, state, 1, in, 1), "symbols: the graph has 2, got 3"},
+      {says(two_six, 2, state, 0, in, 1), "states: the graph has 1, got 0"},
+      {says(two_six, 2, state, 1, in, 2), "inputs: the graph has 1, got 2"},
+  };
+  for (const auto& [got, want] : cases) {
+    EXPECT_NE(got.find("TK0502"), std::string::npos) << got;
+    EXPECT_NE(got.find(want), std::string::npos) << got;
+  }
   tk_engine_delete(e);
 }
 
@@ -104,9 +155,9 @@ TEST(Engine, KeepsPlansOnDisk) {
     EXPECT_NE(e, nullptr) << tk_engine_text();
     const std::string warning = tk_engine_text();
     float x[] = {1, 1, 1}, y[3];
-    void* inputs[] = {x};
+    const auto in = tensor(nullptr, x, three, one, 1);
     const auto out = tensor(nullptr, y, three, one, 1);
-    EXPECT_EQ(tk_engine_run(e, nullptr, nullptr, inputs, &out, 1), 0) << tk_engine_text();
+    EXPECT_EQ(tk_engine_run(e, nullptr, 0, nullptr, 0, &in, 1, &out, 1), 0) << tk_engine_text();
     EXPECT_EQ(y[0], factor);
     tk_engine_delete(e);
     return warning;

@@ -41,7 +41,6 @@ def find_library():
 @functools.cache
 def load():
     library = ctypes.CDLL(find_library())
-    pointers = ctypes.POINTER(ctypes.c_void_p)
     tensors = ctypes.POINTER(EngineTensor)
     library.tk_engine_text.restype = ctypes.c_char_p
     library.tk_engine_new.restype = ctypes.c_void_p
@@ -58,7 +57,8 @@ def load():
     library.tk_engine_run.argtypes = (
         ctypes.c_void_p,
         ctypes.POINTER(ctypes.c_int64),
-        *(pointers, pointers, tensors, ctypes.c_int),
+        ctypes.c_int,
+        *(tensors, ctypes.c_int, tensors, ctypes.c_int, tensors, ctypes.c_int),
     )
     library.tk_engine_check.argtypes = (ctypes.c_char_p,)
     for name in ("describe", "graph", "profile"):

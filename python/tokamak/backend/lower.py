@@ -314,11 +314,14 @@ def lower_graph(gm, static, uncounted=frozenset()):
     result = next(n for n in gm.graph.nodes if n.op == "output")
     states, late = _written(gm)
     header, body = [], []
+    symbols = set()
     ids = {}  # FX node, or (node, i) for a part of a list, to the value's name
     for node in placeholders:
         value = node.meta["val"]
         if isinstance(value, torch.SymInt):
-            if value.node.expr.is_Symbol:
+            # A part of a graph may be given one symbol by several arguments.
+            if value.node.expr.is_Symbol and str(value.node.expr) not in symbols:
+                symbols.add(str(value.node.expr))
                 out.symbols.append((str(value.node.expr), index[node], None))
             continue
         if isinstance(value, int | float | bool):
@@ -405,7 +408,7 @@ def _is_static(value):
 
 
 def _lies_as_told(value):
-    """The engine is told how memory with open sizes lies by its sizes alone."""
+    """Memory with open sizes that is written in place is contiguous memory."""
     return _is_static(value) or value.is_contiguous()
 
 

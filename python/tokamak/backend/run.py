@@ -1,6 +1,5 @@
 """A lowered graph, compiled by the engine and run on the memory of torch's tensors."""
 
-import ctypes
 import json
 import operator
 import os
@@ -18,6 +17,8 @@ from .report import log
 # Without a frame of Python for each: models have hundreds of weights and caches.
 ADDRESS = torch._C.TensorBase.data_ptr
 VERSION = operator.attrgetter("_version")
+STRIDES = torch._C.TensorBase.stride
+FORM = operator.attrgetter("shape", "dtype")
 
 KEPT_SIZES = 64
 KEPT_MODELS = 4
@@ -62,6 +63,28 @@ def _versions(weights):
     return list(map(ADDRESS, weights)), list(map(VERSION, weights))
 
 
+class Arguments:
+    """The EngineTensors of a run's states or inputs: what the tensors are, not what the graph says
+    of them, so that the engine sees when they differ."""
+
+    def __init__(self, n):
+        self.n = n
+        self.array = (library.EngineTensor * max(1, n))()
+        self.forms = self.addresses = self.keep = None
+
+    def fill(self, tensors):
+        forms = list(map(FORM, tensors)), list(map(STRIDES, tensors))
+        addresses = list(map(ADDRESS, tensors))
+        if forms != self.forms:
+            pairs = zip(self.array, tensors, strict=False)
+            self.keep = [library.describe_tensor(to, t) for to, t in pairs]
+            self.forms = forms
+        elif addresses != self.addresses:
+            for to, address in zip(self.array, addresses, strict=False):
+                to.data = address
+        self.addresses = addresses
+
+
 class Compiled:
     """One graph, callable with the FX graph's arguments. Gives the tuple of its results."""
 
@@ -84,13 +107,12 @@ class Compiled:
         self.state_index = [i for _, i in lowered.states]
         self.pick_states = _picker(self.state_index)
         self.pick_written = _picker(lowered.written)
-        self.input_index = [i for _, i in lowered.inputs]
+        self.pick_inputs = _picker([i for _, i in lowered.inputs])
         self.symbol_index = [(i, axis) for _, i, axis in lowered.symbols]
         self.names = [name for name, *_ in lowered.symbols]
         self.arrays = {}  # sizes: EngineTensors of the results, and how to make them
-        self.state_pointers = (ctypes.c_void_p * max(1, len(self.state_index)))()
-        self.input_pointers = (ctypes.c_void_p * max(1, len(self.input_index)))()
-        self.last_states = None
+        self.states = Arguments(len(lowered.states))
+        self.inputs = Arguments(len(lowered.inputs))
         kinds = {kind for kind, _ in lowered.outputs}
         self.results_alone = [k for _, k in lowered.outputs] if kinds <= {"engine"} else None
 
@@ -138,23 +160,16 @@ class Compiled:
         if plan is None:
             plan = self._plan_results(symbols)
         symbol_array, specs, outputs = plan
-        states = list(map(ADDRESS, self.pick_states(args)))
-        if states != self.last_states:
-            self.state_pointers[: len(states)] = states
-            self.last_states = states
-        held = []  # copies of inputs that are not contiguous
-        for k, i in enumerate(self.input_index):
-            x = args[i]
-            if not x.is_contiguous():
-                x = x.contiguous()
-                held.append(x)
-            self.input_pointers[k] = x.data_ptr()
+        self.states.fill(self.pick_states(args))
+        inputs = [x.contiguous() for x in self.pick_inputs(args)]  # held until the run is over
+        self.inputs.fill(inputs)
         results = [torch.empty_strided(*spec[:2], dtype=spec[2]) for spec in specs]
         for k, r in enumerate(results):
             outputs[k].data = r.data_ptr()
         check(
             load().tk_engine_run(
-                *(engine.handle, symbol_array, self.state_pointers, self.input_pointers),
+                *(engine.handle, symbol_array, len(symbols)),
+                *(self.states.array, self.states.n, self.inputs.array, self.inputs.n),
                 *(outputs, len(results)),
             )
         )
