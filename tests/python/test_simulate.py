@@ -7,6 +7,17 @@ import pytest
 from conftest import ROOT
 
 
+SIZES = {
+    "hidden_size": 512,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 64,
+    "intermediate_size": 1024,
+    "vocab_size": 1000,
+}
+
+
 @pytest.fixture(scope="session")
 def simulate(tokamak_binary):
     def run(*arguments, code=0):
@@ -183,6 +194,14 @@ def test_a_device_is_a_file(simulate, stories, tmp_path):
         ("TK1413", ["MODEL", "--batch", "0"]),
         ("TK1413", ["MODEL", "--batch", "4000000000000"]),
         ("TK1413", ["MODEL", "--tokens", "9000000000000"]),
+        ("TK1413", ["MODEL", "--tokens", "0"]),
+        ("TK1413", ["MODEL", "--tokens", "-1"]),
+        ("TK1413", ["MODEL", "--tp", "0"]),
+        ("TK1413", ["SIZES", "--tp", "0"]),
+        ("TK1413", ["SIZES", "--tp", "0", "--modes"]),
+        ("TK1413", ["SIZES", "--tp", "-2", "--sweep", "batch=1..2"]),
+        ("TK1413", ["SIZES", "--ep", "0"]),
+        ("TK1413", ["SIZES", "--tokens", "0"]),
         ("TK1414", ["MODEL", "--tp", "3"]),
         ("TK1416", ["CONFIG"]),
         ("TK1417", ["MODEL", "--mode", "aclgraph"]),
@@ -196,6 +215,8 @@ def test_a_device_is_a_file(simulate, stories, tmp_path):
 def test_mistakes(simulate, stories, tmp_path, code, arguments):
     config = tmp_path / "config.json"
     config.write_text("{}")
-    names = {"MODEL": stories, "CONFIG": config}
+    sizes = tmp_path / "sizes.json"
+    sizes.write_text(json.dumps(SIZES))
+    names = {"MODEL": stories, "CONFIG": config, "SIZES": sizes}
     done = simulate(*[names.get(a, a) for a in arguments], code=2)
     assert f"error[{code}]" in done.stderr
