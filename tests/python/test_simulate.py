@@ -220,3 +220,21 @@ def test_mistakes(simulate, stories, tmp_path, code, arguments):
     names = {"MODEL": stories, "CONFIG": config, "SIZES": sizes}
     done = simulate(*[names.get(a, a) for a in arguments], code=2)
     assert f"error[{code}]" in done.stderr
+
+
+def test_a_capture_and_its_config_agree_on_a_ranks_experts(simulate, shared_models, tmp_path):
+    """VN-28, VN-73: with tp alone each rank reads its part of every expert that is picked."""
+    model = shared_models / "large" / "qwen3-235b-a22b.pt2"
+    sizes = json.loads(model.with_suffix(".json").read_text())["config"]
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(sizes))
+    text = simulate(model, "--tp", 4, "--explain", "GroupedMatmul_0").stdout
+    picked = 8 * 4096 * 2 * 1536 * 2 // 4  # gate and up, bf16
+    assert f"HBM {picked} read" in text
+    for tp in (1, 4):
+        captured = json.loads(simulate(model, "--tp", tp, "--json").stdout)
+        priced = json.loads(simulate(config, "--tp", tp, "--json").stdout)
+        assert captured["step_ms"] == pytest.approx(priced["step_ms"], rel=0.05)
+        assert captured["memory"]["hbm_bytes"] == pytest.approx(
+            priced["memory"]["hbm_bytes"], rel=0.05
+        )
