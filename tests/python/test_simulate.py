@@ -129,7 +129,7 @@ def test_records_that_cannot_be_expressed(simulate, shared_models, tmp_path):
     odd = {
         "device": ("device", "family", "950DT"),
         "products": ("quant", "experts", "MXFP4"),
-        "cache": ("quant", "kv", "INT3"),
+        "cache bits": ("quant", "kv", "INT3"),
         "mode": ("execution", "mode", "by hand"),
         "heads": ("parallel", "attn_tp", 7),
         "batch": ("parallel", "attn_dp", "two"),
@@ -139,13 +139,21 @@ def test_records_that_cannot_be_expressed(simulate, shared_models, tmp_path):
         "metric": ("metric", "formula", "S+"),
         "never": ("metric", "formula", "0*S"),
         "missing": ("phase", None, None),
+        "phase": ("phase", ..., "training"),
+        "degrees": ("parallel", ..., None),
+        "no degrees": ("parallel", None, None),
+        "sequences": ("global_batch", ..., None),
+        "no sequences": ("global_batch", ..., 0),
+        "tokens": ("query_len", ..., None),
+        "no tokens": ("query_len", ..., 0),
+        "cache": ("kv_len", ..., None),
     }
     cases = [base]
     for name, (group, field, value) in odd.items():
         record = json.loads(json.dumps(base)) | {"id": name, "run": name}
-        if value is None:
+        if value is None and field is None:
             del record[group]
-        elif field is None:
+        elif field is None or field is ...:
             record[group] = value
         else:
             record[group][field] = value
@@ -163,6 +171,25 @@ def test_records_that_cannot_be_expressed(simulate, shared_models, tmp_path):
     assert why["device"].startswith("TK1423") and "950DT" in why["device"]
     assert "MXFP4" in why["products"]
     assert "nobody_has_it" in why["config"] and "phase" in why["missing"]
+    assert "training" in why["phase"] and "kv_len" in why["cache"] and "0" in why["no tokens"]
+
+
+def test_records_of_one_run_are_priced_by_their_own_fields(simulate, shared_models, tmp_path):
+    """VN-110: a run is a name; what a record says decides."""
+    source = shared_models.parent / "data" / "published_cases.json"
+    base = next(c for c in json.loads(source.read_text())["cases"] if c["id"] == "P120")
+    other = json.loads(json.dumps(base)) | {"id": "other", "kv_len": base["kv_len"] + 60000}
+    path = tmp_path / "cases.json"
+
+    def steps(*cases):
+        path.write_text(json.dumps({"cases": cases}))
+        options = ("--configs", source.parent / "model_configs", "--json")
+        result = json.loads(simulate("--cases", path, *options).stdout)
+        return {p["id"]: (p["step_ms"], p["in_sample"]) for p in result["predictions"]}
+
+    both = steps(base, other)
+    assert both == steps(base) | steps(other)
+    assert both["other"][0] > both["P120"][0]
 
 
 def test_a_device_is_a_file(simulate, stories, tmp_path):
