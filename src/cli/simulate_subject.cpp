@@ -4,6 +4,7 @@
 #include <charconv>
 #include <filesystem>
 #include <map>
+#include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -87,7 +88,7 @@ SimulateSubject open_subject(const SimulateFlags& f, Target target) {
 }
 
 std::int64_t new_tokens(const SimulateFlags& f) {
-  return f.tokens > 0 ? f.tokens : f.phase == "prefill" ? 1024 : 1;
+  return f.tokens.value_or(f.phase == "prefill" ? 1024 : 1);
 }
 
 // kv counts the tokens before this step's.
@@ -96,6 +97,12 @@ Step lower(const SimulateSubject& s, const SimulateFlags& f, const RankShape& sh
   const std::int64_t query = new_tokens(f);
   const std::int64_t past = prefill ? 0 : shape.kv;
   const std::int64_t batch = shape.batch;
+  for (const auto& [name, size] : {std::pair<const char*, std::int64_t>{"new tokens", query},
+                                   {"tp", f.tp},
+                                   {"ep", f.ep}})
+    if (size < 1)
+      throw UserError("TK1413", cat("the number of ", name, " is ", size))
+          .help("it must be 1 or more");
   if (batch > (1 << 24) || query > (1 << 24) || shape.kv > (1 << 28))
     throw UserError("TK1413", cat("a step of ", batch, " sequences with ", query,
                                   " new tokens and ", shape.kv, " before them is too large"))

@@ -18,7 +18,8 @@ struct SimulateFlags {
                                           lengths, superkernel, prefetch, plan, write_plan, buckets,
                                           on_miss = "eager", faults;
   std::vector<std::string> compare, calibrate, core_limits;
-  std::int64_t batch = 1, kv = 4096, tokens = 0, tp = 1, ep = 1, block_size = 128;
+  std::int64_t batch = 1, kv = 4096, tp = 1, ep = 1, block_size = 128;
+  std::optional<std::int64_t> tokens;  // none: by the phase
   double zipf = 0;
   double warm_up_s = 0;
   bool modes = false;

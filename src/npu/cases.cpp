@@ -58,6 +58,14 @@ class Record {
       fail(cat(what, " is ", v.dump(), "; a whole number is expected"));
     return v.get<std::int64_t>();
   }
+  // A size that nothing can stand in for.
+  std::int64_t stated(const char* name, std::int64_t least) const {
+    const Json& v = at(name);
+    if (v.is_null()) fail(cat("'", name, "' is null; a whole number is expected"));
+    const std::int64_t n = count(v, name, least);
+    if (n < least) fail(cat(name, " is ", n, "; ", least, " or more is expected"));
+    return n;
+  }
   double number(const Json& v, const char* what, double otherwise) const {
     if (v.is_null()) return otherwise;
     if (!v.is_number()) fail(cat(what, " is ", v.dump(), "; a number is expected"));
@@ -200,7 +208,11 @@ Scenario scenario_of(const Record& r, CaseResult* out) {
     if (n == 0 && otherwise != 0) r.fail(cat(name, " is 0; 1 or more is expected"));
     return n;
   };
-  c.prefill = r.text(r.at("phase"), "phase") == "prefill";
+  const std::string phase = r.text(r.at("phase"), "phase");
+  if (phase != "decode" && phase != "prefill")
+    r.fail(cat("phase is '", phase, "'; decode or prefill is expected"));
+  c.prefill = phase == "prefill";
+  if (r.at("parallel").is_null()) r.fail("'parallel' is null; degrees are expected");
   c.attn_tp = degree("attn_tp", 1);
   c.attn_dp = degree("attn_dp", 1);
   c.ep = degree("ep", 1);
@@ -209,10 +221,11 @@ Scenario scenario_of(const Record& r, CaseResult* out) {
   c.o_proj_tp = degree("o_proj_tp", 0);
   c.lm_head_tp = degree("lm_head_tp", 0);
   c.embed_tp = degree("embed_tp", 0);
-  const std::int64_t global = r.count(r.at("global_batch"), "global_batch", 1);
+  const std::int64_t global = r.stated("global_batch", 1);
   c.sequences = std::max<std::int64_t>(1, (global + c.attn_dp - 1) / c.attn_dp);
-  c.query_len = r.count(r.at("query_len"), "query_len", 1);
-  c.kv_len = r.count(r.at("kv_len"), "kv_len", 0);
+  c.query_len = r.stated("query_len", 1);
+  // A prefill starts with an empty cache where nothing else is said.
+  c.kv_len = c.prefill ? r.count(r.at("kv_len"), "kv_len", 0) : r.stated("kv_len", 0);
   const std::string linear = r.text(r.at("quant", "linear"), "quant.linear");
   const auto [dense, dense_act] = bits_of(linear);
   c.dense_bits = dense;
@@ -303,16 +316,25 @@ class Runner {
     // VN-113: what a record is compared with has not seen its model.
     const auto [costs, fresh] = held_out_.try_emplace(out->model);
     if (fresh) costs->second = costs_without(all_, out->model);
-    const Prediction p = predict(r, metric, s, costs->second, out->model, out->run);
+    const Prediction p = predict(r, metric, s, costs->second, out->model);
     out->predicted = p.value;
     out->step_s = p.step_s;
     out->published_step_s = p.published_step_s(out->published);
     out->fitted = all_.without.count(out->model) != 0;
-    const Prediction seen =
-        out->fitted ? predict(r, metric, s, all_, out->model, out->run + " seen") : p;
+    const Prediction seen = out->fitted ? predict(r, metric, s, all_, out->model) : p;
     out->in_sample = seen.value;
     out->in_sample_step_s = seen.step_s;
   }
+
+  // All that decides a step. Records may call different steps one run, so a name is no key.
+  struct Key {
+    std::string model, device;
+    bool seen = false;  // by costs that have seen the model
+    bool kernels_only = false;
+    sim::Mode mode = sim::Mode::ge_graph;
+    ConfigStep step;
+    auto operator<=>(const Key&) const = default;
+  };
 
   // A step that was run, and the work it was made of.
   struct Ran {
@@ -331,8 +353,8 @@ class Runner {
     }
   };
 
-  const Ran& ran(const Scenario& s, const std::string& model, const std::string& key,
-                 const CostFile& costs) {
+  const Ran& ran(const Scenario& s, const std::string& model, const CostFile& costs) {
+    const Key key{model, s.device, &costs == &all_, s.kernels_only, s.mode, s.step};
     const auto found = done_.find(key);
     if (found != done_.end()) return found->second;
     const std::string path = cat(folder_, "/", model, ".json");
@@ -351,8 +373,8 @@ class Runner {
   }
 
   Prediction predict(const Record& r, const std::string& metric, const Scenario& s,
-                     const CostFile& costs, const std::string& model, const std::string& key) {
-    const auto& [step, sim] = ran(s, model, key, costs);
+                     const CostFile& costs, const std::string& model) {
+    const auto& [step, sim] = ran(s, model, costs);
     Prediction p;
     const std::string name = r.text(r.at("metric", "component"), "component");
     if (metric == "component_us") {
@@ -445,7 +467,7 @@ class Runner {
   const std::string& folder_;
   const CostFile& all_;
   std::map<std::string, CostFile> held_out_;  // by model
-  std::map<std::string, Ran> done_;           // by run
+  std::map<Key, Ran> done_;
 };
 
 double quantile(std::vector<double> v, double q) {
@@ -467,11 +489,11 @@ Band band(const std::string& kind, const std::vector<double>& errors) {
   return b;
 }
 
-// Once per step: records of one run are one forward. `in_sample`: by the costs that have seen the
+// Once per step: records of one run and of one step are one forward. `in_sample`: by the costs that have seen the
 // record's model.
 void summarise(Validation* v, bool in_sample) {
   const auto step = [&](const CaseResult& c) { return in_sample ? c.in_sample_step_s : c.step_s; };
-  std::map<std::string, const CaseResult*> runs;
+  std::map<std::pair<std::string, double>, const CaseResult*> runs;  // by run and step
   std::map<std::string, std::vector<double>> by_kind;
   std::map<std::string, std::vector<double>> by_model;
   for (const CaseResult& c : v->cases) {
@@ -482,7 +504,7 @@ void summarise(Validation* v, bool in_sample) {
           predicted / c.published - 1);
       continue;
     }
-    const auto [it, fresh] = runs.try_emplace(c.run, &c);
+    const auto [it, fresh] = runs.try_emplace({c.run, c.step_s}, &c);
     if (!fresh) continue;
     const double error = step(c) / c.published_step_s - 1;
     by_kind[c.kind].push_back(error);

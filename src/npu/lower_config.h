@@ -2,6 +2,7 @@
 // published cases say what ran, not which graph. Fields decide, never the model's name.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <string>
 
@@ -13,6 +14,7 @@ namespace tk {
 // small operators that make their indices.
 struct NgramSizes {
   std::int64_t lookups = 0, width = 0, small_operators = 0;
+  auto operator<=>(const NgramSizes&) const = default;
 };
 
 struct ConfigStep {
@@ -32,6 +34,7 @@ struct ConfigStep {
   bool fused = true;  // false: PyTorch's own operators for norms, rotations and activations
   double zipf = 0;
   bool even_experts = true;  // false: tokens pick at random, and the rank with most of them decides
+  auto operator<=>(const ConfigStep&) const = default;
 };
 
 // `json` is the text of config.json; `file` names it in errors. Throws TK1413 for sizes, TK1414 for

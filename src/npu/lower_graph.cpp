@@ -337,9 +337,12 @@ class Lowering {
       throw UserError(
           "TK1414", cat(experts, " experts cannot be divided among ", degrees_.ep, " ranks (--ep)"))
           .in_module(n.loc != nullptr ? n.loc->module : "");
+    // Ranks of a tp group hold the same rows. Without ep each has a part of every expert, and so
+    // all rows; with it a rank sends its part of them.
     const std::int64_t rows_sent = degrees_.all_tokens > 0
                                        ? rows_all * degrees_.all_tokens / shape_.tokens
-                                       : rows_all * degrees_.ep / degrees_.tp;
+                                   : degrees_.ep > 1 ? rows_all * degrees_.ep / degrees_.tp
+                                                     : rows_all;
     const Spread s =
         spread(experts, degrees_.ep, rows_sent, degrees_.zipf, true, degrees_.rank % degrees_.ep);
     const std::int64_t local = degrees_.ep > 1 ? s.rows : rows_all;

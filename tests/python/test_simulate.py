@@ -7,6 +7,17 @@ import pytest
 from conftest import ROOT
 
 
+SIZES = {
+    "hidden_size": 512,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 64,
+    "intermediate_size": 1024,
+    "vocab_size": 1000,
+}
+
+
 @pytest.fixture(scope="session")
 def simulate(tokamak_binary):
     def run(*arguments, code=0):
@@ -118,7 +129,7 @@ def test_records_that_cannot_be_expressed(simulate, shared_models, tmp_path):
     odd = {
         "device": ("device", "family", "950DT"),
         "products": ("quant", "experts", "MXFP4"),
-        "cache": ("quant", "kv", "INT3"),
+        "cache bits": ("quant", "kv", "INT3"),
         "mode": ("execution", "mode", "by hand"),
         "heads": ("parallel", "attn_tp", 7),
         "batch": ("parallel", "attn_dp", "two"),
@@ -128,13 +139,21 @@ def test_records_that_cannot_be_expressed(simulate, shared_models, tmp_path):
         "metric": ("metric", "formula", "S+"),
         "never": ("metric", "formula", "0*S"),
         "missing": ("phase", None, None),
+        "phase": ("phase", ..., "training"),
+        "degrees": ("parallel", ..., None),
+        "no degrees": ("parallel", None, None),
+        "sequences": ("global_batch", ..., None),
+        "no sequences": ("global_batch", ..., 0),
+        "tokens": ("query_len", ..., None),
+        "no tokens": ("query_len", ..., 0),
+        "cache": ("kv_len", ..., None),
     }
     cases = [base]
     for name, (group, field, value) in odd.items():
         record = json.loads(json.dumps(base)) | {"id": name, "run": name}
-        if value is None:
+        if value is None and field is None:
             del record[group]
-        elif field is None:
+        elif field is None or field is ...:
             record[group] = value
         else:
             record[group][field] = value
@@ -152,6 +171,25 @@ def test_records_that_cannot_be_expressed(simulate, shared_models, tmp_path):
     assert why["device"].startswith("TK1423") and "950DT" in why["device"]
     assert "MXFP4" in why["products"]
     assert "nobody_has_it" in why["config"] and "phase" in why["missing"]
+    assert "training" in why["phase"] and "kv_len" in why["cache"] and "0" in why["no tokens"]
+
+
+def test_records_of_one_run_are_priced_by_their_own_fields(simulate, shared_models, tmp_path):
+    """VN-110: a run is a name; what a record says decides."""
+    source = shared_models.parent / "data" / "published_cases.json"
+    base = next(c for c in json.loads(source.read_text())["cases"] if c["id"] == "P120")
+    other = json.loads(json.dumps(base)) | {"id": "other", "kv_len": base["kv_len"] + 60000}
+    path = tmp_path / "cases.json"
+
+    def steps(*cases):
+        path.write_text(json.dumps({"cases": cases}))
+        options = ("--configs", source.parent / "model_configs", "--json")
+        result = json.loads(simulate("--cases", path, *options).stdout)
+        return {p["id"]: (p["step_ms"], p["in_sample"]) for p in result["predictions"]}
+
+    both = steps(base, other)
+    assert both == steps(base) | steps(other)
+    assert both["other"][0] > both["P120"][0]
 
 
 def test_a_device_is_a_file(simulate, stories, tmp_path):
@@ -183,6 +221,14 @@ def test_a_device_is_a_file(simulate, stories, tmp_path):
         ("TK1413", ["MODEL", "--batch", "0"]),
         ("TK1413", ["MODEL", "--batch", "4000000000000"]),
         ("TK1413", ["MODEL", "--tokens", "9000000000000"]),
+        ("TK1413", ["MODEL", "--tokens", "0"]),
+        ("TK1413", ["MODEL", "--tokens", "-1"]),
+        ("TK1413", ["MODEL", "--tp", "0"]),
+        ("TK1413", ["SIZES", "--tp", "0"]),
+        ("TK1413", ["SIZES", "--tp", "0", "--modes"]),
+        ("TK1413", ["SIZES", "--tp", "-2", "--sweep", "batch=1..2"]),
+        ("TK1413", ["SIZES", "--ep", "0"]),
+        ("TK1413", ["SIZES", "--tokens", "0"]),
         ("TK1414", ["MODEL", "--tp", "3"]),
         ("TK1416", ["CONFIG"]),
         ("TK1417", ["MODEL", "--mode", "aclgraph"]),
@@ -196,7 +242,9 @@ def test_a_device_is_a_file(simulate, stories, tmp_path):
 def test_mistakes(simulate, stories, tmp_path, code, arguments):
     config = tmp_path / "config.json"
     config.write_text("{}")
-    names = {"MODEL": stories, "CONFIG": config}
+    sizes = tmp_path / "sizes.json"
+    sizes.write_text(json.dumps(SIZES))
+    names = {"MODEL": stories, "CONFIG": config, "SIZES": sizes}
     done = simulate(*[names.get(a, a) for a in arguments], code=2)
     assert f"error[{code}]" in done.stderr
 
@@ -212,3 +260,21 @@ def test_a_window_shorter_than_the_prompt(simulate, shared_models):
             flags = ["--phase", "prefill", "--tokens", tokens, "--target", "a2", "--json"]
             times.append(json.loads(simulate(model, *flags).stdout)["step_ms"])
         assert times == sorted(times) and times[0] > 0
+
+
+def test_a_capture_and_its_config_agree_on_a_ranks_experts(simulate, shared_models, tmp_path):
+    """VN-28, VN-73: with tp alone each rank reads its part of every expert that is picked."""
+    model = shared_models / "large" / "qwen3-235b-a22b.pt2"
+    sizes = json.loads(model.with_suffix(".json").read_text())["config"]
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(sizes))
+    text = simulate(model, "--tp", 4, "--explain", "GroupedMatmul_0").stdout
+    picked = 8 * 4096 * 2 * 1536 * 2 // 4  # gate and up, bf16
+    assert f"HBM {picked} read" in text
+    for tp in (1, 4):
+        captured = json.loads(simulate(model, "--tp", tp, "--json").stdout)
+        priced = json.loads(simulate(config, "--tp", tp, "--json").stdout)
+        assert captured["step_ms"] == pytest.approx(priced["step_ms"], rel=0.05)
+        assert captured["memory"]["hbm_bytes"] == pytest.approx(
+            priced["memory"]["hbm_bytes"], rel=0.05
+        )

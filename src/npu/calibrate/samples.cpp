@@ -224,6 +224,8 @@ ProfileSamples samples_of(const Timeline& t, const std::string& where, double l2
         .help("profile with Level1 or Level2 and record_shapes=True, at least one whole step");
   };
   if (t.origin.kind == "cpu") throw refuse("it was recorded on a CPU");
+  if (t.origin.kind == "simulated")
+    throw refuse(cat("it was simulated (", t.origin.detail, "), not measured on an NPU"));
   const int types_column = t.table ? t.table->column("Output Data Types") : -1;
   if (!t.has_shapes || !t.has_type || !t.table || types_column < 0)
     throw refuse("its kernels have no types and shapes (Level0)");

@@ -39,8 +39,8 @@ struct KernelRow {
 bool work_of(const KernelRow& row, Core core, double l2_bytes, const std::vector<char>& cold,
              Sample* sample);
 
-// Throws TK1430 for a profile without shapes or types (Level0), of this CPU, or with fewer than 50
-// kernels.
+// Throws TK1430 for a profile without shapes or types (Level0), of this CPU, that a simulation
+// wrote, or with fewer than 50 kernels.
 ProfileSamples samples_of(const Timeline& t, const std::string& where, double l2_bytes);
 
 // Samples of several profiles of one kind of device; TK1431 when they are not.
