@@ -6,7 +6,6 @@ import subprocess
 import pytest
 from conftest import ROOT
 
-
 SIZES = {
     "hidden_size": 512,
     "num_hidden_layers": 2,
