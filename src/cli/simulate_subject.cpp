@@ -97,9 +97,8 @@ Step lower(const SimulateSubject& s, const SimulateFlags& f, const RankShape& sh
   const std::int64_t query = new_tokens(f);
   const std::int64_t past = prefill ? 0 : shape.kv;
   const std::int64_t batch = shape.batch;
-  for (const auto& [name, size] : {std::pair<const char*, std::int64_t>{"new tokens", query},
-                                   {"tp", f.tp},
-                                   {"ep", f.ep}})
+  for (const auto& [name, size] :
+       {std::pair<const char*, std::int64_t>{"new tokens", query}, {"tp", f.tp}, {"ep", f.ep}})
     if (size < 1)
       throw UserError("TK1413", cat("the number of ", name, " is ", size))
           .help("it must be 1 or more");

@@ -29,7 +29,7 @@ struct BenchResult {
   // Of a prompt of `context` tokens, nothing bound before; who started the process adds the time
   // until then.
   double first_token_s = 0;
-  double load_s = 0;         // filled by who loaded the model
+  double load_s = 0;  // filled by who loaded the model
   std::int64_t peak_rss_bytes = 0;
   std::int64_t batch = 1, threads = 1, prompt = 0, context = 0, gen = 0;
   // Per decode step of the last repetition: bytes that its launches move, and that as a share of

@@ -483,14 +483,15 @@ Band band(const std::string& kind, const std::vector<double>& errors) {
   b.cases = static_cast<int>(errors.size());
   if (errors.empty()) return b;
   std::vector<double> size;
+  size.reserve(errors.size());
   for (const double e : errors) size.push_back(std::abs(e));
   b.median = quantile(size, 0.5);
   b.p90 = quantile(size, 0.9);
   return b;
 }
 
-// Once per step: records of one run and of one step are one forward. `in_sample`: by the costs that have seen the
-// record's model.
+// Once per step: records of one run and of one step are one forward. `in_sample`: by the costs that
+// have seen the record's model.
 void summarise(Validation* v, bool in_sample) {
   const auto step = [&](const CaseResult& c) { return in_sample ? c.in_sample_step_s : c.step_s; };
   std::map<std::pair<std::string, double>, const CaseResult*> runs;  // by run and step
@@ -514,6 +515,7 @@ void summarise(Validation* v, bool in_sample) {
   std::vector<Band>& bands = in_sample ? v->in_sample : v->bands;
   for (const auto& [kind, errors] : by_kind) bands.push_back(band(kind, errors));
   std::vector<double> medians;
+  medians.reserve(by_model.size());
   for (const auto& [key, errors] : by_model) medians.push_back(quantile(errors, 0.5));
   bands.push_back(band("graph step, each source, model and phase once", medians));
   std::vector<double> ratios;

@@ -55,10 +55,15 @@ CoreLimit parse_core_limit(std::string_view text) {
     p = next;
     return good;
   };
+  const auto mark = [&](char c) {
+    if (p == end || *p != c) return false;
+    ++p;
+    return true;
+  };
   bool good = true;
-  if (text.find('=') != std::string_view::npos) good = number(&limit.stream) && *p++ == '=';
-  good = good && number(&limit.cube) && p != end && *p++ == ':' && number(&limit.vector) &&
-         p == end && limit.cube > 0 && limit.vector > 0;
+  if (text.find('=') != std::string_view::npos) good = number(&limit.stream) && mark('=');
+  good = good && number(&limit.cube) && mark(':') && number(&limit.vector) && p == end &&
+         limit.cube > 0 && limit.vector > 0;
   if (!good)
     throw UserError("TK1451", cat("'", text, "' is no core limit"))
         .help("write cube and vector cores as 12:24, or 2=8:16 for stream 2 alone");
