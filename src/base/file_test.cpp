@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "base/error.h"
+#include "base/error_test_util.h"
 
 namespace tk {
 namespace {
@@ -16,16 +16,6 @@ struct Folder {
   Folder() { fs::create_directories(path); }
   ~Folder() { fs::remove_all(path); }
 };
-
-template <typename F>
-std::string code_of(F f) {
-  try {
-    f();
-  } catch (const UserError& e) {
-    return e.code();
-  }
-  return "none";
-}
 
 TEST(File, WritesWholeFilesAndLeavesNothingElse) {
   const Folder folder;

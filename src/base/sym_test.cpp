@@ -5,7 +5,7 @@
 #include <limits>
 #include <random>
 
-#include "base/error.h"
+#include "base/error_test_util.h"
 
 namespace tk {
 namespace {
@@ -152,16 +152,6 @@ TEST(Sym, MentionsLooksInsideFunctions) {
   EXPECT_TRUE(e.mentions("S"));
   EXPECT_TRUE(e.mentions("B"));
   EXPECT_FALSE(e.mentions("T"));
-}
-
-template <typename F>
-std::string code_of(F f) {
-  try {
-    f();
-  } catch (const UserError& e) {
-    return e.code();
-  }
-  return "none";
 }
 
 TEST(Sym, OverflowIsAnError) {  // TK0304

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/error_test_util.h"
 #include "cpu/bench.h"
 #include "cpu/toy_model.h"
 
@@ -44,16 +45,6 @@ Ids greedy_oracle(const Weights& weights, Ids ids, std::int64_t n, std::int64_t 
     ids.push_back(out.back());
   }
   return out;
-}
-
-template <typename F>
-std::string code_of(F f) {
-  try {
-    f();
-  } catch (const UserError& e) {
-    return e.code();
-  }
-  return "none";
 }
 
 // KV-10, KV-13, KV-54: paged and packed equals no cache at all.

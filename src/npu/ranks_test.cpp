@@ -4,9 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
 
-#include "base/error.h"
+#include "base/error_test_util.h"
 #include "npu/kv_lengths.h"
 #include "npu/lower_config.h"
 #include "npu/plan_json.h"
@@ -19,15 +18,6 @@ const char* dense = R"({"hidden_size": 1024, "vocab_size": 32000, "num_attention
 const char* experts = R"({"hidden_size": 1024, "vocab_size": 32000, "num_attention_heads": 16,
   "num_key_value_heads": 4, "num_hidden_layers": 4, "intermediate_size": 4096, "head_dim": 64,
   "num_experts": 64, "num_experts_per_tok": 4, "moe_intermediate_size": 512})";
-
-std::string code_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const UserError& e) {
-    return e.code();
-  }
-  return "";
-}
 
 Step lowered(const char* config, std::int64_t tp, std::int64_t ep, std::int64_t sequences,
              std::int64_t kv) {

@@ -92,6 +92,7 @@ Simulation simulate_step(const Step& step, const DeviceFile& device, const CostF
     gain.detail = "no weight has a window before it";
     gain.before_ms = gain.after_ms = best.step_ms();
     gain.verdict = "no gain";
+    bool found = false;
     Step best_step = now;
     Simulation with = best;
     for (const double share : {1.0, 0.7, 0.5, 0.3, 0.1}) {
@@ -99,7 +100,8 @@ Simulation simulate_step(const Step& step, const DeviceFile& device, const CostF
       if (sites.empty()) continue;
       const Step tried = with_prefetches(now, sites);
       Simulation s = run(tried, plan_of(tried, device, costs, mode, moves.plan));
-      if (gain.detail.starts_with("no") || s.step < with.step) {
+      if (!found || s.step < with.step) {
+        found = true;
         std::int64_t bytes = 0;
         for (const PrefetchSite& site : sites) bytes += site.bytes;
         gain.detail = fmt::format("{} transfers, {:.1f} MB, up to {:.0f} % of each weight",
@@ -108,7 +110,7 @@ Simulation simulate_step(const Step& step, const DeviceFile& device, const CostF
         best_step = tried;
       }
     }
-    if (!gain.detail.starts_with("no")) gain = weigh(gain.what, gain.detail, best.step_ms(), with);
+    if (found) gain = weigh(gain.what, gain.detail, best.step_ms(), with);
     if (moves.prefetch_stays) {
       best = std::move(with);
       now = std::move(best_step);

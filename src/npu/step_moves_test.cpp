@@ -5,10 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
 #include <set>
 
-#include "base/error.h"
+#include "base/error_test_util.h"
 #include "npu/lower_config.h"
 #include "npu/prefetch.h"
 #include "npu/superkernel.h"
@@ -22,15 +21,6 @@ const char* experts = R"({"hidden_size": 2048, "vocab_size": 32000, "num_attenti
   "num_key_value_heads": 8, "num_hidden_layers": 4, "intermediate_size": 4096, "head_dim": 64,
   "num_experts": 64, "num_experts_per_tok": 4, "moe_intermediate_size": 512,
   "shared_expert_intermediate_size": 1024})";
-
-std::string code_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const UserError& e) {
-    return e.code();
-  }
-  return "";
-}
 
 Step lowered(const char* json, std::int64_t sequences, std::int64_t tp = 1,
              std::int64_t query = 1) {

@@ -4,7 +4,7 @@
 
 #include <random>
 
-#include "base/error.h"
+#include "base/error_test_util.h"
 #include "plan/bind.h"
 
 namespace tk {
@@ -68,16 +68,6 @@ graph @f(%x: f32[T]) {
 })");
   const Plan plan = make_plan(std::move(g), {{"a", filled(DType::f32, {4}, 1)}});
   EXPECT_EQ(plan.n_once, 0u);
-}
-
-template <typename F>
-std::string code_of(F f) {
-  try {
-    f();
-  } catch (const UserError& e) {
-    return e.code();
-  }
-  return "none";
 }
 
 TEST(plan, weights_that_are_missing_or_of_another_type_are_named) {

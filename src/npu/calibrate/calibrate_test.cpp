@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <nlohmann/json.hpp>
 
-#include "base/error.h"
+#include "base/error_test_util.h"
 #include "base/file.h"
 #include "npu/calibrate/fit.h"
 #include "npu/calibrate/microbench.h"
@@ -15,15 +14,6 @@
 
 namespace tk {
 namespace {
-
-std::string code_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const UserError& e) {
-    return std::string(e.code());
-  }
-  return "";
-}
 
 Fact* number(CostFile* costs, const std::string& name) {
   for (Fact& f : costs->numbers.all)
